@@ -1,0 +1,1 @@
+"""Configuration: pydantic models, composed from the YAML files under configs/ by Hydra's compose API."""

@@ -1,0 +1,61 @@
+"""The one tree of errors.
+
+A message says what is wrong, where, and what to do next, in a line or two. An `InfrastructureError` is never
+the model's failure: it must not be turned into a verdict or a reward.
+"""
+
+
+class ReasonerError(Exception):
+    """Root of every error that this project raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(ReasonerError, ValueError):
+    """The caller asked for something that cannot be meant: a bad option, key or value (exit status 2)."""
+
+    exit_code = 2
+
+
+class ConfigurationError(UsageError):
+    """A configuration key or value is wrong; the message names the nearest valid key."""
+
+
+class DataError(ReasonerError, ValueError):
+    """A data set cannot be used: missing file or column, no rows, too many unreadable golds, contamination."""
+
+
+class ModelError(ReasonerError, ValueError):
+    """A model cannot be used: no such path, no tokenizer, an adapter of another base, unsafe weights."""
+
+
+class ArtifactError(ReasonerError):
+    """A stored artifact is missing, incomplete or altered."""
+
+
+class TrainingError(ReasonerError):
+    """Training cannot start or its result is not acceptable (bad mask, failed parity, too few records)."""
+
+
+class CollapseError(ReasonerError):
+    """A model's output is not usable by the next stage, for example because it names no strategy."""
+
+
+class InfrastructureError(ReasonerError, RuntimeError):
+    """Something around the model failed: an engine, a worker pool, a sandbox, a child process."""
+
+
+class EngineError(InfrastructureError):
+    """A generation engine failed to start, died or broke its protocol."""
+
+
+class SandboxUnavailableError(InfrastructureError):
+    """This machine cannot isolate untrusted programs; code is refused, never run bare."""
+
+
+class ChildFailedError(InfrastructureError):
+    """A child process ended with an error; the message holds its last lines and the path of its log."""
+
+
+class BusyError(InfrastructureError):
+    """Another live process owns this file or stage."""

@@ -1,0 +1,15 @@
+"""Shared fixtures. Tests that need the collected data sets skip, with the reason, where they are missing."""
+
+from pathlib import Path
+
+import pytest
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of public data sets beside the checkout."""
+    if not DATA.is_dir():
+        pytest.skip("the data sets are not beside this checkout (../shared/data)")
+    return DATA
