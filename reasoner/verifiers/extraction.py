@@ -1,8 +1,8 @@
 """Where a response states its answer: the last box, the last marker, and what was withdrawn.
 
-Covers `\\boxed{}` and `\\fbox{}` with balanced braces, thinking blocks, and markers ("the answer is", "Answer:",
-"####"). Every function is one linear pass: 100,000 nested braces or 10,000 boxes cost milliseconds. It says where
-an answer stands, not what it means; that is numbers.py and math.py.
+Covers `\\boxed{}` and `\\fbox{}` with balanced braces, thinking blocks, and markers ("the answer is",
+"Answer:", "####"). Every function is one linear pass: 100,000 nested braces or 10,000 boxes cost
+milliseconds. It says where an answer stands, not what it means; that is numbers.py and math.py.
 """
 
 import re

@@ -1,9 +1,10 @@
 """Numbers in text: find them, read them, compare them.
 
-Covers plain, grouped (`1,234`), decimal, fraction, mixed, percent, currency and scientific notation, in ASCII, in
-LaTeX and in Unicode (minus signs, digits of other scripts, vulgar fractions). Values are exact fractions; nothing
-is evaluated. A percent sign is not divided by 100. `3,4` is two numbers. A number that is part of a name (`x2`),
-an index, an exponent, a clock time, a ratio or a date is not a number. Time is linear in the length of the text.
+Covers plain, grouped (`1,234`), decimal, fraction, mixed, percent, currency and scientific notation, in
+ASCII, in LaTeX and in Unicode (minus signs, digits of other scripts, vulgar fractions). Values are exact
+fractions; nothing is evaluated. A percent sign is not divided by 100. `3,4` is two numbers. A number that is
+part of a name (`x2`), an index, an exponent, a clock time, a ratio or a date is not a number. Time is linear
+in the length of the text.
 
 Does not cover expressions (`2+3`, `sqrt(2)`): that is reasoner.verifiers.math.
 """
@@ -113,7 +114,9 @@ def _vulgar(match: re.Match[str]) -> str:
 
 
 def parse_number(text: str) -> Fraction | None:
-    """The number that `text` as a whole writes, or None. Currency, percent sign and a period may stand around."""
+    """The number that `text` as a whole writes, or None. Currency, percent sign and a period may stand
+    around.
+    """
     text = normalise(text).strip()
     if len(text) > 4 * MAX_DIGITS:
         return None
@@ -164,8 +167,9 @@ def find_numbers(text: str) -> Iterator[Found]:
 def _sign(text: str, start: int) -> tuple[int, int]:
     """The sign that belongs to the number at `start`, and where the number begins with it.
 
-    A minus that touches the number is its sign unless an operand stands before it (`5-3`, `5 -3`, `x-3`); a minus
-    with a space after it is a sign only behind an operator or opening bracket (`= - 7`), else a dash or a bullet.
+    A minus that touches the number is its sign unless an operand stands before it (`5-3`, `5 -3`, `x-3`); a
+    minus with a space after it is a sign only behind an operator or opening bracket (`= - 7`), else a dash or
+    a bullet.
     """
     before = text[max(0, start - 12) : start]
     tight = before.rstrip("$")
@@ -287,10 +291,12 @@ def read_gold(cell: object, answer_format: GoldFormat) -> str | None:
 
 
 def extract_number(response: str) -> Fraction | None:
-    """The number that a response gives as its answer, or None (unparsed). `response` is the model's text alone.
+    """The number that a response gives as its answer, or None (unparsed). `response` is the model's text
+    alone.
 
-    In this order: the last non-empty balanced box; the text behind the last explicit marker that a number follows;
-    the last number. A box without a number is an answer that is no number. `18 + 5 = 23` is read as 23.
+    In this order: the last non-empty balanced box; the text behind the last explicit marker that a number
+    follows; the last number. A box without a number is an answer that is no number. `18 + 5 = 23` is read as
+    23.
     """
     text = without_thinking(response)
     box = last_box(text)

@@ -1,4 +1,6 @@
-"""Numbers in text. Wrong if a table row reads otherwise, a round trip loses a value, or a text raises or hangs."""
+"""Numbers in text. Wrong if a table row reads otherwise, a round trip loses a value, or a text raises or
+hangs.
+"""
 
 import json
 import time
