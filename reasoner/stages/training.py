@@ -1,6 +1,5 @@
 """Supervised fine-tuning of an adapter and its merge into the base, each in a child process."""
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,9 @@ from reasoner.errors import TrainingError
 from reasoner.methods.smart.records import SolutionRecord
 from reasoner.prompts.chat import ChatRenderer
 from reasoner.prompts.policy import PolicyPrompt
-from reasoner.records import Strategy, TrainingExample
+from reasoner.records import TrainingExample
 from reasoner.store.rows import read_rows, write_rows
-from reasoner.training.specs import MergeSpec, SftSpec, run_merge, run_sft
 from reasoner.workbench import ModelFolder, Workbench
-
-RECORDS = ("train", "validation")
 
 
 def examples(records: Sequence[SolutionRecord], prompt: PromptConfig, renderer: ChatRenderer) -> list[TrainingExample]:
@@ -25,8 +21,9 @@ def examples(records: Sequence[SolutionRecord], prompt: PromptConfig, renderer: 
     for record in records:
         failed = list(zip(record.tried, record.tried_solutions, strict=True))
         text, _ = renderer.render(policy.messages(record.question, failed))
-        completion = renderer.completion_text(policy.completion(Strategy(record.strategy), record.solution))
+        completion = renderer.completion_text(policy.completion(record.strategy, record.solution))
         rendered.append(
-            TrainingExample(record.problem_id, text, completion, record.strategy, record.kind, record.tried)
-        )
+            TrainingExample(record.problem_id, text, completion, str(record.strategy), record.kind,
+                            tuple(str(s) for s in record.tried))
+        )  # fmt: skip
     return rendered
