@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -75,7 +75,7 @@ def keys(section: type[Section], prefix: str = "") -> list[str]:
     for name, field in section.model_fields.items():
         found.append(prefix + name)
         inner = _inner_section(field.annotation)
-        if inner is not None:
+        if inner is not None and get_origin(field.annotation) is not dict:
             found.extend(keys(inner, f"{prefix}{name}."))
     return found
 
@@ -107,15 +107,25 @@ def _prepare(override: str, groups: Sequence[str], section: type[Section]) -> st
 def _known_or_raise(key: str, section: type[Section]) -> None:
     """Walk `key` down the sections; below a free mapping (`engine.options.x`) anything goes."""
     current: type[Section] | None = section
+    free = False  # the next part is a free name in a mapping of sections
     for part in key.split("."):
         if current is None:
             return
+        if free:
+            free = False
+            continue
         if part not in current.model_fields:
-            raise ConfigurationError(f"no key {key!r}.{nearest(key, keys(section))}")
-        current = _inner_section(current.model_fields[part].annotation)
+            beside = [f"{key[: -len(part)]}{name}" for name in current.model_fields] if key.endswith(part) else []
+            raise ConfigurationError(f"no key {key!r}.{nearest(key, [*beside, *keys(section)])}")
+        annotation = current.model_fields[part].annotation
+        free = get_origin(annotation) is dict
+        current = _inner_section(annotation)
 
 
 def _inner_section(annotation: Any) -> type[Section] | None:
+    """The section that a field holds: itself, or the values of a mapping of sections."""
+    if get_origin(annotation) is dict:
+        annotation = get_args(annotation)[1]
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     return None
@@ -124,11 +134,22 @@ def _inner_section(annotation: Any) -> type[Section] | None:
 def _explain(detail: ErrorDetails, section: type[Section]) -> str:
     location = ".".join(str(part) for part in detail["loc"])
     if detail["type"] == "extra_forbidden":
-        return f"no key {location!r}.{nearest(location, keys(section))}"
+        return f"no key {location!r}.{nearest(location, [*_siblings(detail['loc'], section), *keys(section)])}"
     message = detail["msg"].removeprefix("Value error, ")
     given = detail.get("input")
     shown = f" (got {given!r})" if isinstance(given, str | int | float | bool) else ""
     return f"{location}: {message}{shown}" if location else message
+
+
+def _siblings(location: tuple[int | str, ...], section: type[Section]) -> list[str]:
+    """Dotted keys that stand beside `location`, also below a mapping of sections (`data.pool.NAME.…`)."""
+    current: type[Section] | None = section
+    parts = list(map(str, location[:-1]))
+    for part in parts:
+        if current is None or part not in current.model_fields:
+            continue  # the free name in a mapping of sections
+        current = _inner_section(current.model_fields[part].annotation)
+    return [".".join([*parts, name]) for name in current.model_fields] if current else []
 
 
 def _hydra_message(name: str, error: Exception, folder: Path) -> str:

@@ -113,3 +113,8 @@ class DataConfig(Section):
         if not self.evaluation and self.held_out == 0:
             raise ValueError("no evaluation questions: name a set under data.evaluation or set data.held_out")
         return self
+
+    @property
+    def evaluation_names(self) -> tuple[str, ...]:
+        """Names of the evaluation sets, `held-out` first where the pool is cut."""
+        return ((HELD_OUT,) if self.held_out else ()) + tuple(self.evaluation)

@@ -12,7 +12,7 @@ from reasoner.records import Sampling, Strategy
 class ModelConfig(Section):
     """The base model."""
 
-    path: str
+    path: str = Field(min_length=1)
     """A local folder, a Hub id, or `package:NAME/FILE.gguf` for a GGUF file that a Python package ships."""
     revision: str | None = None
     """The Hub commit; unset means the newest, whose commit is recorded."""

@@ -13,6 +13,9 @@ from reasoner.records import TrainingExample
 from reasoner.store.rows import read_rows, write_rows
 from reasoner.workbench import ModelFolder, Workbench
 
+PARITY_PROMPTS = 8
+"""Prompts on which the merged model is compared with base + adapter."""
+
 
 def examples(records: Sequence[SolutionRecord], prompt: PromptConfig, renderer: ChatRenderer) -> list[TrainingExample]:
     """Render records as the policy will see and write them."""
@@ -27,3 +30,44 @@ def examples(records: Sequence[SolutionRecord], prompt: PromptConfig, renderer: 
                             tuple(str(s) for s in record.tried))
         )  # fmt: skip
     return rendered
+
+
+def train(
+    out: Path, bench: Workbench, records: Path, model: ModelFolder, config: TrainConfig, prompt: PromptConfig, seed: int
+) -> dict[str, Any]:
+    """Fine-tune an adapter on `records` into `out`; goes on from the last complete checkpoint in `bench.work`."""
+    renderer = ChatRenderer(model.path)
+    rows = {}
+    for split in ("train", "validation"):
+        chosen = [SolutionRecord.from_row(row) for row in read_rows(records / f"{split}.jsonl")]
+        rows[split] = examples(chosen, prompt, renderer)
+    if len(rows["train"]) < config.min_records:
+        raise TrainingError(
+            f"only {len(rows['train'])} training records, fewer than train.min_records={config.min_records}: the base "
+            "solved too few questions to learn from; use an easier question set, a stronger model or more questions"
+        )
+    for split, found in rows.items():
+        write_rows(bench.work / f"{split}.jsonl", [example.to_row() for example in found])
+    spec = SftSpec(
+        base=model.path, base_name=model.name, base_fingerprint=model.fingerprint,
+        train_rows=bench.work / "train.jsonl",
+        validation_rows=bench.work / "validation.jsonl" if rows["validation"] else None,
+        output=out, work=bench.work / "sft", end_token=renderer.end_token, train=config, seed=seed,
+        add_special_tokens=not renderer.has_template,
+    )  # fmt: skip
+    with bench.accelerator():
+        return run_sft(spec, log=bench.logs / f"train-{bench.work.name}.log", on_progress=bench.child_progress)
+
+
+def merge(out: Path, bench: Workbench, model: ModelFolder, adapter: Path, records: Path, prompt: PromptConfig) -> dict[str, Any]:
+    """Merge the adapter into the model that it was trained on; fails where the merged model answers otherwise."""
+    renderer = ChatRenderer(model.path)
+    policy = PolicyPrompt.load(prompt.template, prompt.refine_context)
+    questions = list(dict.fromkeys(row["question"] for row in read_rows(records / "train.jsonl")))[:PARITY_PROMPTS]
+    prompts = tuple(renderer.render(policy.messages(question, []))[0] for question in questions)
+    spec = MergeSpec(
+        base=model.path, base_name=model.name, base_fingerprint=model.fingerprint, adapter=adapter, output=out,
+        work=bench.work / "merge", prompts=prompts, dtype=model.dtype, add_special_tokens=not renderer.has_template,
+    )  # fmt: skip
+    with bench.accelerator():
+        return run_merge(spec, log=bench.logs / f"merge-{bench.work.name}.log", on_progress=bench.child_progress)
