@@ -51,7 +51,7 @@ def check(train: Iterable[Problem], evaluation: Mapping[str, Sequence[Problem]])
     first = overlaps[0]
     raise DataError(
         f"training questions are also evaluation questions: {sets}. The first, in {first.train.dataset} and "
-        f"{first.set_name}: {first.train.question[:120]!r}. data.overlap=drop leaves them out of the training set"
+        f"{first.set_name}: {first.train.question[:120]!r}. data.overlap=drop leaves them out of training"
     )
 
 

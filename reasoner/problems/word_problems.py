@@ -18,50 +18,16 @@ VERSION = 1
 """Counts up whenever the same seed would make other problems."""
 TRIES = 500
 
-NAMES = tuple(
-    [
-        "Ada",
-        "Bilal",
-        "Chloe",
-        "Dmitri",
-        "Elena",
-        "Farid",
-        "Greta",
-        "Hugo",
-        "Imani",
-        "Jonas",
-        "Keiko",
-        "Lucas",
-        "Mira",
-        "Nadia",
-        "Omar",
-        "Paula",
-        "Quentin",
-        "Rosa",
-        "Samir",
-        "Tessa",
-        "Uma",
-        "Victor",
-        "Wanda",
-        "Yusuf",
-    ]
+# fmt: off
+NAMES = (
+    "Ada", "Bilal", "Chloe", "Dmitri", "Elena", "Farid", "Greta", "Hugo", "Imani", "Jonas", "Keiko", "Lucas",
+    "Mira", "Nadia", "Omar", "Paula", "Quentin", "Rosa", "Samir", "Tessa", "Uma", "Victor", "Wanda", "Yusuf",
 )
-THINGS = tuple(
-    [
-        "apples",
-        "pencils",
-        "stickers",
-        "marbles",
-        "coins",
-        "books",
-        "stamps",
-        "shells",
-        "cards",
-        "buttons",
-        "beads",
-        "balloons",
-    ]
+THINGS = (
+    "apples", "pencils", "stickers", "marbles", "coins", "books", "stamps", "shells", "cards", "buttons",
+    "beads", "balloons",
 )
+# fmt: on
 SWEETS = ("cookies", "muffins", "grapes", "pancakes", "plums", "dumplings")
 
 Made = tuple[str, str]
