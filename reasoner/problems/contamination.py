@@ -1,9 +1,9 @@
 """Finds training questions that are also evaluation questions.
 
-Covers exact matches on the normalised text (case, punctuation and white space ignored) of a question and of the
-original question that it rephrases. Does not cover near duplicates: `_keys` is where n-gram or MinHash keys would
-be added. The normalised text drops signs, so two questions that differ in a sign only count as one: for a
-contamination check that is the safe side.
+Covers exact matches on the normalised text (case, punctuation and white space ignored) of a question and of
+the original question that it rephrases. Does not cover near duplicates: `_keys` is where n-gram or MinHash
+keys would be added. The normalised text drops signs, so two questions that differ in a sign only count as
+one: for a contamination check that is the safe side.
 """
 
 from collections import Counter
@@ -50,8 +50,8 @@ def check(train: Iterable[Problem], evaluation: Mapping[str, Sequence[Problem]])
     sets = ", ".join(f"{count} of {source} in {name}" for (source, name), count in sorted(pairs.items()))
     first = overlaps[0]
     raise DataError(
-        f"training questions are also evaluation questions: {sets}. The first: {first.train.question[:120]!r} "
-        f"({first.train.dataset} and {first.set_name}). data.overlap=drop leaves them out of the training questions"
+        f"training questions are also evaluation questions: {sets}. The first, in {first.train.dataset} and "
+        f"{first.set_name}: {first.train.question[:120]!r}. data.overlap=drop leaves them out of training"
     )
 
 

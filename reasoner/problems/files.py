@@ -1,7 +1,7 @@
 """Data sets in local files: JSON Lines, JSON (a list of objects), CSV with a header, Parquet.
 
-JSON is read with the standard library and not with `datasets`, which gives every column one type and so refuses
-files whose golds are now a number and now a text.
+JSON is read with the standard library and not with `datasets`, which gives every column one type and so
+refuses files whose golds are now a number and now a text.
 """
 
 import csv

@@ -1,7 +1,7 @@
 """Data sets of the Hugging Face Hub, at a commit, or a local folder in the same layout.
 
-Covers what `datasets` can load without running code of the repository. The commit that was read is recorded. With no
-network (or `HF_HUB_OFFLINE=1`) the copy in the local cache is used.
+Covers what `datasets` can load without running code of the repository. The commit that was read is recorded.
+With no network (or `HF_HUB_OFFLINE=1`) the copy in the local cache is used.
 """
 
 import re
@@ -40,7 +40,8 @@ def read_hub(source: SourceConfig) -> Table:
 def _commit(source: SourceConfig, found: Any) -> str | None:
     """The commit that `datasets` read, or None for a local folder.
 
-    Without network `datasets` falls back to whatever it has cached, which may be another commit than asked for.
+    Without network `datasets` falls back to whatever it has cached, which may be another commit than asked
+    for.
     """
     commit = found if isinstance(found, str) and COMMIT.fullmatch(found) else None
     wanted = source.revision

@@ -1,7 +1,7 @@
 """Reads a data set into problems: columns mapped, rows filtered, golds read, duplicates removed.
 
-A row that can't be used is left out, counted and listed, never repaired. Rows are never shuffled: the order is the
-source's own.
+A row that can't be used is left out, counted and listed, never repaired. Rows are never shuffled: the order
+is the source's own.
 """
 
 from collections import Counter
@@ -80,8 +80,8 @@ class Loaded:
 def load_problems(source: SourceConfig) -> Loaded:
     """The problems of one source.
 
-    Raises DataError for a source that is missing, empty or malformed, lacks a column, has more unreadable golds than
-    `max_unreadable`, or has no usable row.
+    Raises DataError for a source that is missing, empty or malformed, lacks a column, has more unreadable
+    golds than `max_unreadable`, or has no usable row.
     """
     if source.kind == "generated":
         return _generated(source)
@@ -142,8 +142,9 @@ def merge(parts: Sequence[Loaded]) -> Loaded:
 def deduplicate(found: Iterable[Numbered]) -> tuple[list[Numbered], list[LeftOut], int]:
     """Each question once: (kept, rows whose question has more than one gold, number of plain duplicates).
 
-    Questions with one gold are equal when their normalised texts are. For a conflict they must be equal but for case and
-    white space: the normalised text drops signs, and "5 + 3" and "5 - 3" are two questions with two golds.
+    Questions with one gold are equal when their normalised texts are. For a conflict they must be equal but
+    for case and white space: the normalised text drops signs, and "5 + 3" and "5 - 3" are two questions with
+    two golds.
     """
     groups: dict[str, list[Numbered]] = {}
     for item in found:
@@ -264,8 +265,8 @@ def _check_share(source: SourceConfig, left: list[LeftOut], rows: int) -> None:
     share = len(unreadable) / rows
     if share > source.max_unreadable:
         raise DataError(
-            f"data set {source.name}: {len(unreadable)} of {rows} golds ({share:.1%}) can't be read as a number, "
-            f"more than max_unreadable={source.max_unreadable:g}. {_first(unreadable)}. "
+            f"data set {source.name}: {len(unreadable)} of {rows} golds ({share:.1%}) can't be read as a "
+            f"number, more than max_unreadable={source.max_unreadable:g}. {_first(unreadable)}. "
             f"Check `columns.answer` and `answer_format` ({source.answer_format})"
         )
 

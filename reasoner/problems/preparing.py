@@ -48,7 +48,7 @@ class Prepared:
 
 
 def prepare(data: DataConfig, seed: int) -> Prepared:
-    """Loads, splits and checks; raises DataError where a set is unusable or training and evaluation overlap."""
+    """Loads, splits and checks; raises DataError where a set is unusable or training meets evaluation."""
     pool = merge([load_problems(source) for source in data.pool.values()])
     sources = {name: load_problems(source) for name, source in data.evaluation.items()}
     parts = split(pool.problems, data, seed)

@@ -1,7 +1,7 @@
 """Splits a pool by hash of the original question.
 
-A question's part depends on nothing but its own text and the seed: rephrasings stay together, and adding problems
-moves none of the others.
+A question's part depends on nothing but its own text and the seed: rephrasings stay together, and adding
+problems moves none of the others.
 """
 
 from collections.abc import Iterable
@@ -19,8 +19,8 @@ _DIGITS = 15
 def split(problems: Iterable[Problem], data: DataConfig, seed: int) -> dict[str, list[Problem]]:
     """`train`, `validation` and `held-out`, each in the order of `problems`.
 
-    Shares are `data.validation` and `data.held_out` in expectation; a share above 0 that comes out empty, and an
-    empty `train`, is a DataError.
+    Shares are `data.validation` and `data.held_out` in expectation; a share above 0 that comes out empty, and
+    an empty `train`, is a DataError.
     """
     parts: dict[str, list[Problem]] = {TRAIN: [], VALIDATION: [], HELD_OUT: []}
     for problem in problems:

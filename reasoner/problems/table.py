@@ -9,7 +9,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows with their numbers in the source, counted from 1 as an editor counts lines (a header is line 1)."""
+    """Rows with their numbers in the source, from 1 as an editor counts lines (a header is line 1)."""
 
     rows: tuple[tuple[int, Row], ...]
     columns: tuple[str, ...]

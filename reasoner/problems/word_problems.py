@@ -1,9 +1,10 @@
 """The generator `word-problems`: one- and two-step word problems of 16 templates, for demos and tests.
 
-Numbers are small, names and things are drawn from the seed; no answer is negative or a fraction, and no question
-comes twice. Every problem carries the one-line program that solves it (`tags["program"]`), so that a scripted model
-can answer. Problem i is made by template i mod 16 from the draws before it: a larger count begins with the same
-problems. Says nothing about reasoning in general: held-out problems are the same templates with other numbers.
+Numbers are small, names and things are drawn from the seed; no answer is negative or a fraction, and no
+question comes twice. Every problem carries the one-line program that solves it (`tags["program"]`), so that a
+scripted model can answer. Problem i is made by template i mod 16 from the draws before it: a larger count
+begins with the same problems. Says nothing about reasoning in general: held-out problems are the same
+templates with other numbers.
 """
 
 from collections.abc import Callable
@@ -17,14 +18,16 @@ VERSION = 1
 """Counts up whenever the same seed would make other problems."""
 TRIES = 500
 
+# fmt: off
 NAMES = (
     "Ada", "Bilal", "Chloe", "Dmitri", "Elena", "Farid", "Greta", "Hugo", "Imani", "Jonas", "Keiko", "Lucas",
     "Mira", "Nadia", "Omar", "Paula", "Quentin", "Rosa", "Samir", "Tessa", "Uma", "Victor", "Wanda", "Yusuf",
-)  # fmt: skip
+)
 THINGS = (
-    "apples", "pencils", "stickers", "marbles", "coins", "books", "stamps", "shells", "cards", "buttons", "beads",
-    "balloons",
-)  # fmt: skip
+    "apples", "pencils", "stickers", "marbles", "coins", "books", "stamps", "shells", "cards", "buttons",
+    "beads", "balloons",
+)
+# fmt: on
 SWEETS = ("cookies", "muffins", "grapes", "pancakes", "plums", "dumplings")
 
 Made = tuple[str, str]
@@ -81,7 +84,8 @@ def sharing_equally(draw: Draw) -> Made:
 def together(draw: Draw) -> Made:
     (name, friend), thing, a, more = draw.names(), draw.thing(), draw.number(2, 20), draw.number(2, 12)
     return (
-        f"{name} has {a} {thing}. {friend} has {more} more than {name}. How many {thing} do they have together?",
+        f"{name} has {a} {thing}. {friend} has {more} more than {name}. "
+        f"How many {thing} do they have together?",
         f"{a} + {a} + {more}",
     )
 
@@ -100,7 +104,8 @@ def losing_then_finding(draw: Draw) -> Made:
     name, thing, b, c = draw.names()[0], draw.thing(), draw.number(2, 12), draw.number(2, 12)
     a = b + draw.number(2, 20)
     return (
-        f"{name} had {a} {thing}, lost {b} of them and then found {c}. How many {thing} does {name} have now?",
+        f"{name} had {a} {thing}, lost {b} of them and then found {c}. "
+        f"How many {thing} does {name} have now?",
         f"{a} - {b} + {c}",
     )
 
@@ -154,7 +159,8 @@ def age_ago(draw: Draw) -> Made:
 def two_eaten(draw: Draw) -> Made:
     name, thing, a, b = draw.names()[0], draw.thing(SWEETS), draw.number(2, 9), draw.number(3, 12)
     return (
-        f"{name} makes {a} plates of {b} {thing}. Then two of the {thing} are eaten. How many {thing} are left?",
+        f"{name} makes {a} plates of {b} {thing}. Then two of the {thing} are eaten. "
+        f"How many {thing} are left?",
         f"{a} * {b} - 2",
     )
 
@@ -171,7 +177,8 @@ def half_given(draw: Draw) -> Made:
 def growth(draw: Draw) -> Made:
     name, a, day, days = draw.names()[0], draw.number(2, 20), draw.number(2, 6), draw.number(2, 9)
     return (
-        f"The plant of {name} is {a} cm tall and grows {day} cm a day. How tall is it in cm after {days} days?",
+        f"The plant of {name} is {a} cm tall and grows {day} cm a day. "
+        f"How tall is it in cm after {days} days?",
         f"{a} + {day} * {days}",
     )
 
@@ -186,9 +193,23 @@ def arrivals(draw: Draw) -> Made:
 
 
 TEMPLATES: tuple[Callable[[Draw], Made], ...] = (
-    joining, giving_away, boxes, sharing_equally, together, boxes_and_loose, losing_then_finding, times_as_many,
-    difference, three_addends, age_ahead, age_ago, two_eaten, half_given, growth, arrivals,
-)  # fmt: skip
+    joining,
+    giving_away,
+    boxes,
+    sharing_equally,
+    together,
+    boxes_and_loose,
+    losing_then_finding,
+    times_as_many,
+    difference,
+    three_addends,
+    age_ahead,
+    age_ago,
+    two_eaten,
+    half_given,
+    growth,
+    arrivals,
+)
 
 
 def generate(count: int, seed: int, dataset: str = NAME) -> list[Problem]:
