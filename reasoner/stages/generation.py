@@ -88,7 +88,7 @@ def generate(
         made = complete(
             requests, ledger=ledger, fingerprint=model.fingerprint,
             engine=lambda: bench.engine(model, engine, derived_seed("engine", seed)),
-            on_progress=lambda done, total: bench.progress(done, total),
+            on_progress=bench.child_progress,
         )  # fmt: skip
     owners = [ask for ask in asks for _ in range(samples)]
     rows = [_row(ask, request, done) for ask, request, done in zip(owners, requests, made.completions, strict=True)]

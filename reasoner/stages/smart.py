@@ -66,7 +66,7 @@ def second_turns(
     return tried, counts
 
 
-def require_strategies(attempts: Sequence[Attempt], config: EvaluationConfig) -> None:
+def require_strategies(out: Path, attempts: Sequence[Attempt], config: EvaluationConfig) -> dict[str, Any]:
     """CollapseError where too many of a policy's responses name no strategy: self-sampling would be noise."""
     invalid = sum(a.strategy is None for a in attempts)
     if attempts and invalid / len(attempts) > config.max_invalid_prefix:
@@ -75,6 +75,9 @@ def require_strategies(attempts: Sequence[Attempt], config: EvaluationConfig) ->
             f"{invalid} of {len(attempts)} responses name no strategy (evaluation.max_invalid_prefix="
             f"{config.max_invalid_prefix}), for example {example[:60]!r}; train longer or with a higher train.lr"
         )
+    facts = {"responses": len(attempts), "invalid_prefix": invalid}
+    write_json(out / "gate.json", facts)
+    return facts
 
 
 def evaluate(

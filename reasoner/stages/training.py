@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reasoner.config.smart import PromptConfig, TrainConfig
+from reasoner.config.smart import Dtype, PromptConfig, TrainConfig
 from reasoner.errors import TrainingError
 from reasoner.methods.smart.records import SolutionRecord
 from reasoner.prompts.chat import ChatRenderer
@@ -59,7 +59,7 @@ def train(
         return run_sft(spec, log=bench.logs / f"train-{bench.work.name}.log", on_progress=bench.child_progress)
 
 
-def merge(out: Path, bench: Workbench, model: ModelFolder, adapter: Path, records: Path, prompt: PromptConfig) -> dict[str, Any]:
+def merge(out: Path, bench: Workbench, model: ModelFolder, adapter: Path, records: Path, prompt: PromptConfig, dtype: Dtype) -> dict[str, Any]:
     """Merge the adapter into the model that it was trained on; fails where the merged model answers otherwise."""
     renderer = ChatRenderer(model.path)
     policy = PolicyPrompt.load(prompt.template, prompt.refine_context)
@@ -67,7 +67,7 @@ def merge(out: Path, bench: Workbench, model: ModelFolder, adapter: Path, record
     prompts = tuple(renderer.render(policy.messages(question, []))[0] for question in questions)
     spec = MergeSpec(
         base=model.path, base_name=model.name, base_fingerprint=model.fingerprint, adapter=adapter, output=out,
-        work=bench.work / "merge", prompts=prompts, dtype=model.dtype, add_special_tokens=not renderer.has_template,
+        work=bench.work / "merge", prompts=prompts, dtype=dtype, add_special_tokens=not renderer.has_template,
     )  # fmt: skip
     with bench.accelerator():
         return run_merge(spec, log=bench.logs / f"merge-{bench.work.name}.log", on_progress=bench.child_progress)
