@@ -1,9 +1,8 @@
 """SMART: try three strategies, learn from one's own successes, sample again, learn again (METHODS 2).
 
     questions ─┬─ few-shot × strategy ─ verify ─┬─ analysis
-    base model ┘                                └─ records 1 ─ train ─ merge ─┬─ answers ─ verify ─ evaluation
-                                                                              └─ samples ─ verify ─ retries ─ verify ─
-                                                                                 records 2 ─ train ─ merge ─ …
+    base model ┘                                └─ records ─ train ─ merge ─┬─ answer ─ verify ─ evaluation ─ report
+                                                      └──── verify ─ sample, retry ─┘
 """
 
 from prefect import flow
@@ -15,8 +14,10 @@ from reasoner.records import ArtifactRef
 from tasks import smart as stages
 from tasks.context import run_context
 
+Refs = tuple[ArtifactRef, ...]
 
-@flow(name="smart", flow_run_name="{pipeline}", persist_result=False)
+
+@flow(name="smart", flow_run_name="{pipeline}")
 def smart(pipeline: str = "smart-epoch2", overrides: list[str] | None = None) -> ArtifactRef:
     """Run the configuration `pipeline` with dotted `overrides` such as `train.lr=1e-5`; returns the report."""
     config = load(pipeline, overrides or [], SmartConfig)
@@ -24,64 +25,61 @@ def smart(pipeline: str = "smart-epoch2", overrides: list[str] | None = None) ->
         run.save_config(config)
         problems = stages.prepare_problems(config.data, config.seed)
         base = stages.prepare_model(config.model)
+        sets = config.data.evaluation_names
 
         shown = few_shot(config, problems, base, "pool")
         analysis = stages.analyse(shown)
-        evaluations = [
-            stages.evaluate_few_shot(problems, name, few_shot(config, problems, base, f"eval-{name}"), config.evaluation)
-            for name in config.data.evaluation_names
-        ]
-        records, adapters, model = [], [], base
-        answers: tuple[ArtifactRef, ...] = ()
+        shown_sets = {name: few_shot(config, problems, base, f"eval-{name}") for name in sets}
+
+        model, records, adapters = base, [], []
+        answers: dict[str, list[ArtifactRef]] = {name: [] for name in sets}
         for epoch in range(1, config.epochs + 1):
             if epoch == 1:
                 records.append(stages.records_epoch1(problems, shown, config.epoch1, config.seed))
-                start = base
             else:
-                records.append(self_sampling(config, problems, model, answers, epoch))
-                start = model if config.epoch2.init == "epoch1" else base
-            adapters.append(stages.train(records[-1], start, config.train_for(epoch), config.prompt, config.seed, epoch))
-            model = stages.merge(start, adapters[-1], records[-1], config.model.dtype)
-            answers = tuple(answer(config, problems, model, f"eval-{name}", epoch) for name in config.data.evaluation_names)
-            evaluations.extend(
-                stages.evaluate_policy(problems, name, judged, config.evaluation, epoch)
-                for name, judged in zip(config.data.evaluation_names, answers, strict=True)
-            )
-        report = stages.report(analysis, tuple(evaluations), tuple(records), tuple(adapters), model, pipeline)
+                stages.require_strategies(tuple(answers[name][-1] for name in sets), config.evaluation)
+                records.append(self_sampling(config, problems, model, epoch))
+            start = model if config.epoch2.init == "epoch1" else base
+            adapters.append(train(config, records[-1], start, epoch))
+            model = stages.merge(start, adapters[-1], records[-1], config.prompt, config.engine.dtype, epoch)
+            for name in sets:
+                answers[name].append(answer(config, problems, model, f"eval-{name}", epoch))
+
+        evaluations = tuple(
+            stages.evaluate(name, shown_sets[name], tuple(answers[name]), config.evaluation) for name in sets
+        )
+        report = stages.report(
+            pipeline, problems, analysis, evaluations, tuple(records), tuple(adapters), model
+        )
         run.finish(report, model)
         return report
 
 
-def few_shot(config: SmartConfig, problems: ArtifactRef, base: ArtifactRef, split: str) -> tuple[ArtifactRef, ...]:
+def few_shot(config: SmartConfig, problems: ArtifactRef, base: ArtifactRef, split: str) -> Refs:
     """Step 0 on one split: every strategy, every shard, verified."""
-    return tuple(
-        stages.verify(
-            stages.few_shot(problems, base, split, strategy, shard, config.few_shot, config.engine, config.seed),
-            config.verify,
-        )
+    completions = [
+        stages.few_shot(problems, base, split, strategy, shard, config.few_shot, config.engine, config.seed)
         for strategy in config.few_shot.strategies
         for shard in range(config.few_shot.shards)
-    )
+    ]
+    return tuple(stages.verify(each, config.verify) for each in completions)
 
 
-def self_sampling(
-    config: SmartConfig, problems: ArtifactRef, model: ArtifactRef, answers: tuple[ArtifactRef, ...], epoch: int
-) -> ArtifactRef:
+def self_sampling(config: SmartConfig, problems: ArtifactRef, model: ArtifactRef, epoch: int) -> ArtifactRef:
     """Records from the policy's own samples: a first turn, and a second one where a strategy failed."""
-    stages.require_strategies(answers, config.evaluation)
-    first = stages.verify(
-        stages.sample(problems, model, config.epoch2, config.prompt, config.engine, config.seed, epoch), config.verify
-    )
-    second = stages.verify(
-        stages.retry(problems, model, first, config.epoch2, config.prompt, config.engine, config.seed, epoch),
-        config.verify,
-    )
+    how = (config.epoch2, config.prompt, config.engine, config.seed, epoch)
+    first = stages.verify(stages.sample(problems, model, *how), config.verify)
+    second = stages.verify(stages.retry(problems, model, first, *how), config.verify)
     return stages.records_later(problems, first, second, config.epoch2, config.seed, epoch)
+
+
+def train(config: SmartConfig, records: ArtifactRef, start: ArtifactRef, epoch: int) -> ArtifactRef:
+    """One adapter, with the settings of its epoch."""
+    return stages.train(records, start, config.train_for(epoch), config.prompt, config.seed, epoch)
 
 
 def answer(config: SmartConfig, problems: ArtifactRef, model: ArtifactRef, split: str, epoch: int) -> ArtifactRef:
     """The policy's greedy first attempts at one split, verified."""
-    greedy = stages.answer(
-        problems, model, split, config.evaluation.decoding, config.prompt, config.engine, config.seed, epoch
-    )
-    return stages.verify(greedy, config.verify)
+    decoding = config.evaluation.decoding
+    given = stages.answer(problems, model, split, decoding, config.prompt, config.engine, config.seed, epoch)
+    return stages.verify(given, config.verify)
