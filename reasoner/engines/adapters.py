@@ -1,4 +1,6 @@
-"""The adapter folders that engines load: PEFT's layout, safetensors only, checked before anything is loaded."""
+"""The adapter folders that engines load: PEFT's layout, safetensors only, checked before anything is
+loaded.
+"""
 
 import json
 from dataclasses import dataclass
@@ -22,8 +24,8 @@ class AdapterFolder:
 def check_adapter(name: str, path: Path, max_rank: int, *, enabled: bool) -> AdapterFolder:
     """The adapter in `path`, fit for an engine that serves ranks up to `max_rank`.
 
-    Raises UsageError when the engine was started without adapters or the name is empty, and ModelError when the
-    folder is no LoRA adapter in safetensors or its rank is too high.
+    Raises UsageError when the engine was started without adapters or the name is empty, and ModelError when
+    the folder is no LoRA adapter in safetensors or its rank is too high.
     """
     if not enabled:
         raise UsageError(f"adapter {name!r}: this engine was started without adapters; set adapters=True")
@@ -35,13 +37,18 @@ def check_adapter(name: str, path: Path, max_rank: int, *, enabled: bool) -> Ada
             raise ModelError(f"adapter {name!r}: {folder} has no {file}; save it with PEFT as safetensors")
     try:
         config = json.loads((folder / CONFIG).read_text())
-        kind, rank = config["peft_type"], max([int(config["r"]), *map(int, config.get("rank_pattern", {}).values())])
+        kind, rank = (
+            config["peft_type"],
+            max([int(config["r"]), *map(int, config.get("rank_pattern", {}).values())]),
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"adapter {name!r}: {folder / CONFIG} is not readable ({error!r})") from error
     if kind != "LORA":
         raise ModelError(f"adapter {name!r}: {folder} is of type {kind}; only LORA can be served")
     if rank > max_rank:
-        raise ModelError(f"adapter {name!r} has rank {rank}; start the engine with max_lora_rank={rank} or more")
+        raise ModelError(
+            f"adapter {name!r} has rank {rank}; start the engine with max_lora_rank={rank} or more"
+        )
     return AdapterFolder(folder, rank)
 
 

@@ -14,19 +14,25 @@ from reasoner.ids import content_hash
 
 
 def settings_digest(settings: EngineSettings) -> str:
-    """The identity of an engine: equal settings can share one. A model counts by its folder's resolved path."""
-    return content_hash({**settings_row(settings), "model_path": str(Path(settings.model_path).resolve())}, 16)
+    """The identity of an engine: equal settings can share one. A model counts by its folder's resolved
+    path.
+    """
+    return content_hash(
+        {**settings_row(settings), "model_path": str(Path(settings.model_path).resolve())}, 16
+    )
 
 
 class EnginePool:
     """Keeps the engine that was wanted last. A context manager: the engine ends with it.
 
-    Stages that may run at the same time take turns with `lease`; `acquire` is for a caller that holds the GPU slot
-    already.
+    Stages that may run at the same time take turns with `lease`; `acquire` is for a caller that holds the
+    GPU slot already.
     """
 
     def __init__(self, logs: Path, *, idle_seconds: float | None = 300.0) -> None:
-        """Logs are written to `logs/engine-<digest>.log`; an engine unused for `idle_seconds` gives its memory back."""
+        """Logs are written to `logs/engine-<digest>.log`; an engine unused for `idle_seconds` gives its
+        memory back.
+        """
         self._logs = Path(logs)
         self._idle_seconds = idle_seconds
         self._slot = threading.RLock()

@@ -31,7 +31,7 @@ def encode_prompts(tokenizer: Any, requests: Sequence[GenerationRequest], max_mo
         if len(ids) >= max_model_len:
             raise EngineError(
                 f"problem {request.problem_id}: the prompt has {len(ids)} tokens and max_model_len is "
-                f"{max_model_len}, which must hold the prompt and a token more; raise engine.options.max_model_len "
-                "or shorten the prompt"
+                f"{max_model_len}, which must hold the prompt and a token more; raise "
+                "engine.options.max_model_len or shorten the prompt"
             )
     return prompts

@@ -1,8 +1,9 @@
-"""An engine in a process of its own: its memory goes back when it ends, and its crash is an error here, not the end.
+"""An engine in a process of its own: its memory goes back when it ends, and its crash is an error here, not
+the end.
 
-The process leads its own group and ends with this one, however this one ends. Requests are sent at once, completions
-are yielded as they come. With `idle_seconds` an unused process ends, and is started again (with the adapters that it
-had) by the next call.
+The process leads its own group and ends with this one, however this one ends. Requests are sent at once,
+completions are yielded as they come. With `idle_seconds` an unused process ends, and is started again (with
+the adapters that it had) by the next call.
 """
 
 import contextlib
@@ -29,8 +30,8 @@ class RemoteEngine:
     def __init__(self, settings: EngineSettings, *, log: Path, idle_seconds: float | None = None) -> None:
         """Start the engine and wait until it is ready.
 
-        Raises ConfigurationError and ModelError as the engine does, and EngineError, which names model, kind, cause
-        and log, for any other reason.
+        Raises ConfigurationError and ModelError as the engine does, and EngineError, which names model,
+        kind, cause and log, for any other reason.
         """
         self.settings = settings
         self.log = Path(log)
@@ -96,7 +97,9 @@ class RemoteEngine:
                 self._rest()
 
     def close(self) -> None:
-        """End the process and everything that it started. A generation in another thread gets an EngineError."""
+        """End the process and everything that it started. A generation in another thread gets an
+        EngineError.
+        """
         with self._lock:
             self._closed = True
             self._stop_timer()
@@ -145,7 +148,8 @@ class RemoteEngine:
             causes = [line for line in process.last_lines(200) if "Error: " in line and not _is_vague(line)]
             cause = causes[-1] if causes else cause
         first = " ".join(cause.split())[:600]
-        return f"the {self.settings.kind} engine for {self.settings.model_path} failed to start: {first} (log: {self.log})"
+        which = f"the {self.settings.kind} engine for {self.settings.model_path}"
+        return f"{which} failed to start: {first} (log: {self.log})"
 
     def _ask(self, process: EngineProcess, message: dict[str, Any]) -> None:
         """Send a command and wait for its end; raises what the engine raised."""
@@ -173,7 +177,9 @@ class RemoteEngine:
                         rows = []
                 process.wire.send({"op": "requests", "requests": rows})
             finally:
-                process.wire.send({"op": "end"})  # also when `requests` raised: the engine must not wait for more
+                process.wire.send(
+                    {"op": "end"}
+                )  # also when `requests` raised: the engine must not wait for more
         except OSError:
             raise EngineError(self._gone(process)) from None
 
@@ -202,7 +208,11 @@ class RemoteEngine:
 
     def _end_idle(self) -> None:
         with self._lock:
-            if self._timer is not threading.current_thread() or self._active is not None or self._process is None:
+            if (
+                self._timer is not threading.current_thread()
+                or self._active is not None
+                or self._process is None
+            ):
                 return  # it was used in the meantime
             process, self._process = self._process, None
             process.close()

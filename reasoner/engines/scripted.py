@@ -1,8 +1,8 @@
 """An engine without a model: a Python function answers. For tests and for trying a pipeline out.
 
-`options["script"]` is `module:function`; the function gets the GenerationRequest and returns the text, or a whole
-Completion. Tokens are words. A text is cut at the first stop string and after `max_tokens` words, as a model's
-would be. `options["delay"]` waits that many seconds before each answer.
+`options["script"]` is `module:function`; the function gets the GenerationRequest and returns the text, or a
+whole Completion. Tokens are words. A text is cut at the first stop string and after `max_tokens` words, as
+a model's would be. `options["delay"]` waits that many seconds before each answer.
 """
 
 import importlib
@@ -30,7 +30,7 @@ def load_script(name: object) -> Script:
         raise ConfigurationError(f"engine.options.script {name!r} can't be loaded: {error}") from error
     if not callable(script):
         raise ConfigurationError(f"engine.options.script {name!r} is not a function")
-    return script  # type: ignore[no-any-return]
+    return script
 
 
 class ScriptedEngine:
@@ -64,10 +64,13 @@ class ScriptedEngine:
             except Exception as error:
                 raise EngineError(f"problem {request.problem_id}: the script raised {error!r}") from error
             completion = answer if isinstance(answer, Completion) else _as_completion(request, answer)
-            if logprobs and not len(completion.token_ids) == len(completion.logprobs) == completion.completion_tokens:
+            if (
+                logprobs
+                and not len(completion.token_ids) == len(completion.logprobs) == completion.completion_tokens
+            ):
                 raise EngineError(
-                    f"problem {request.problem_id}: log-probabilities were asked for, so the script must return a "
-                    "Completion with one token id and one log-probability a token"
+                    f"problem {request.problem_id}: log-probabilities were asked for, so the script must return "
+                    "a Completion with one token id and one log-probability a token"
                 )
             yield i, completion
 

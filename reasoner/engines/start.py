@@ -30,9 +30,10 @@ def open_engine(
 ) -> Engine:
     """A running engine; `close` it when done.
 
-    A scripted engine runs in this process; others in a process of their own whose output is appended to `log`,
-    unless `in_process` is set. After `idle_seconds` without use that process ends, and starts again when needed.
-    Raises ConfigurationError for bad settings and EngineError, with the cause and the log, when it can't start.
+    A scripted engine runs in this process; others in a process of their own whose output is appended to
+    `log`, unless `in_process` is set. After `idle_seconds` without use that process ends, and starts again
+    when needed. Raises ConfigurationError for bad settings and EngineError, with the cause and the log,
+    when it can't start.
     """
     if in_process or settings.kind not in ("vllm", "transformers"):
         return build_engine(settings)

@@ -1,17 +1,19 @@
 """vLLM as an engine: one copy of the base, an adapter a request, completions as they finish.
 
-What it guarantees: continuous batching over the whole call (the batch is refilled at every step and never drained),
-at most `2 × max_num_seqs` requests inside vLLM at once, prompts checked before anything is generated.
+What it guarantees: continuous batching over the whole call (the batch is refilled at every step and never
+drained), at most `2 × max_num_seqs` requests inside vLLM at once, prompts checked before anything is
+generated.
 
-What it does not: two calls that differ in their requests do not give one request the same sample (seeds.py), and in
-bf16 even greedy text can depend on the batch around it.
+What it does not: two calls that differ in their requests do not give one request the same sample
+(seeds.py), and in bf16 even greedy text can depend on the batch around it.
 
-Samples of one prompt (requests that differ in `index`) go in one by one: vLLM fans `SamplingParams(n=k)` out to k
-requests itself, so the prefix cache serves both the same, and `n` would hold the early ones back until the last ends.
+Samples of one prompt (requests that differ in `index`) go in one by one: vLLM fans `SamplingParams(n=k)`
+out to k requests itself, so the prefix cache serves both the same, and `n` would hold the early ones back
+until the last ends.
 
-An adapter that is loaded again gets a fresh id and a fresh name inside vLLM. vLLM's `load_inplace` would read the
-new weights, but the prefix cache is keyed by the adapter's name (0.24) or name and path (0.31): blocks computed with
-the old weights would be reused.
+An adapter that is loaded again gets a fresh id and a fresh name inside vLLM. vLLM's `load_inplace` would
+read the new weights, but the prefix cache is keyed by the adapter's name (0.24) or name and path (0.31):
+blocks computed with the old weights would be reused.
 """
 
 import dataclasses
@@ -73,8 +75,8 @@ class VllmEngine:
     ) -> Iterator[tuple[int, Completion]]:
         """Yield each completion at the step that ends it. Closing the iterator aborts what is unfinished.
 
-        `logprobs` are those of the distribution that was sampled from: after temperature, top-k and top-p, and the
-        plain softmax where decoding is greedy.
+        `logprobs` are those of the distribution that was sampled from: after temperature, top-k and top-p,
+        and the plain softmax where decoding is greedy.
         """
         wanted = list(requests)
         for request in wanted:
@@ -106,7 +108,7 @@ class VllmEngine:
 
     def _step(self) -> list[Any]:
         try:
-            return self._engine.step()  # type: ignore[no-any-return]
+            return self._engine.step()
         except ReasonerError:
             raise
         except Exception as error:

@@ -1,7 +1,8 @@
 """The one method that our engine adds to vLLM's worker processes. Imported by vLLM only.
 
-vLLM mixes this class into its worker (`worker_extension_cls`) and calls the method by name (`collective_rpc`), which
-needs no pickled function and works the same where the worker is this process (CPU) or another one (CUDA).
+vLLM mixes this class into its worker (`worker_extension_cls`) and calls the method by name
+(`collective_rpc`), which needs no pickled function and works the same where the worker is this process
+(CPU) or another one (CUDA).
 """
 
 

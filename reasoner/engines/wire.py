@@ -1,9 +1,10 @@
 """Messages between a program and its engine's process: a length of 4 bytes, then that many bytes of JSON.
 
-One side of a Unix socket is one `Wire`. Reading and writing may happen in different threads; two threads must not
-write at once.
+One side of a Unix socket is one `Wire`. Reading and writing may happen in different threads; two threads
+must not write at once.
 """
 
+import contextlib
 import json
 import socket
 import struct
@@ -50,10 +51,8 @@ class Wire:
     def close(self) -> None:
         """End the conversation; a `receive` that waits in another thread returns None."""
         for end in (lambda: self._connection.shutdown(socket.SHUT_RDWR), self._connection.close):
-            try:
+            with contextlib.suppress(OSError):
                 end()
-            except OSError:
-                pass
 
 
 def settings_row(settings: EngineSettings) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """The process of an engine: `python -m reasoner.engines.worker SOCKET`. Started by reasoner.engines.remote.
 
-It connects to the Unix socket, reads the settings, starts the engine and answers commands one at a time. The main
-thread runs the engine; one thread reads the socket, so that a cancellation is seen in the middle of a generation
-and the end of the parent at any time; one thread writes, so that a slow consumer never holds up the batch.
+It connects to the Unix socket, reads the settings, starts the engine and answers commands one at a time.
+The main thread runs the engine; one thread reads the socket, so that a cancellation is seen in the middle
+of a generation and the end of the parent at any time; one thread writes, so that a slow consumer never
+holds up the batch.
 
 Messages in: `settings`, `load_adapter`, `generate` (then `requests` … and `end`), `cancel`, `close`.
 Messages out: `ready`, `done` (pairs of index and completion), `finished`, `error`.
@@ -30,7 +31,9 @@ BATCH = 64
 
 
 def end_process_group() -> None:
-    """Kill this process and all that it started. Nothing here is worth saving: completions live with the parent."""
+    """Kill this process and all that it started. Nothing here is worth saving: completions live with the
+    parent.
+    """
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)
@@ -48,7 +51,9 @@ class Worker:
         self._writer = threading.Thread(target=self._write, daemon=True)
 
     def run(self) -> None:
-        """Serve until the parent closes. An error while starting is told to the parent and ends the process."""
+        """Serve until the parent closes. An error while starting is told to the parent and ends the
+        process.
+        """
         self._reader.start()
         self._writer.start()
         try:
@@ -83,7 +88,7 @@ class Worker:
 
     def _generate(self, engine: Engine, message: dict[str, Any]) -> dict[str, Any]:
         call = message["call"]
-        # All requests are taken in before the engine starts: a failed generation leaves none of them in the inbox.
+        # All are taken in before the engine starts: a failed generation leaves none of them in the inbox.
         completions = engine.generate(list(self._requests()), logprobs=message["logprobs"])
         for i, completion in completions:
             self._outbox.put({"op": "done", "call": call, "done": [[i, completion.to_row()]]})
