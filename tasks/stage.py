@@ -46,16 +46,21 @@ STAGES: dict[str, "Stage"] = {}
 _locks = FlockLockManager()
 
 
-class VerifiedRefSerializer(Serializer[ArtifactRef]):
+class VerifiedRefSerializer(Serializer):  # type: ignore[type-arg]
     """Stores a reference as JSON; loading it verifies the artifact. An error here is a cache miss to Prefect."""
 
     type: Literal["verified-ref"] = "verified-ref"
 
-    def dumps(self, obj: ArtifactRef) -> bytes:
-        return json.dumps(obj.to_row()).encode()
+    def dumps(self, obj: ArtifactRef | BaseException) -> bytes:
+        """Prefect also stores the exception of a failed run; only its words are kept, nothing is pickled."""
+        row = {"error": f"{type(obj).__name__}: {obj}"} if isinstance(obj, BaseException) else obj.to_row()
+        return json.dumps(row).encode()
 
     def loads(self, blob: bytes) -> ArtifactRef:
-        ref = ArtifactRef.from_row(json.loads(blob))
+        row = json.loads(blob)
+        if "error" in row:
+            raise ArtifactError(f"the stage failed: {row['error']}")
+        ref = ArtifactRef.from_row(row)
         verify_ref(ref)
         return ref
 
@@ -145,7 +150,8 @@ class Stage:
 
         body.__name__ = body.__qualname__ = self.name.replace("-", "_")
         body.__doc__ = self.function.__doc__
-        body.__signature__ = self.signature  # type: ignore[attr-defined]
+        named = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in self.signature.parameters.values()]
+        body.__signature__ = self.signature.replace(parameters=named)  # type: ignore[attr-defined]
 
         def cache_key(_: TaskRunContext, parameters: dict[str, Any]) -> str:
             return self.key(parameters)
