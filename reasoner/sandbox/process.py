@@ -9,6 +9,7 @@ import contextlib
 import json
 import marshal
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -24,6 +25,8 @@ from reasoner.sandbox.jobs import Limits, Status
 
 START_SECONDS = 30.0
 """Longest time for the set-up of namespaces; more is the machine's failure, not the program's."""
+END_SECONDS = 5.0
+"""Longest wait for an orderly end, before the outer process itself is killed."""
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "HOME": "/tmp",
@@ -236,13 +239,20 @@ class Child:
         return Stopped(Status.KILLED, "the program closed its result channel")
 
     def kill(self) -> None:
-        """End everything in the sandbox. May be called again."""
+        """End everything in the sandbox; nothing of it is left on return. May be called again."""
         if self._process.returncode is None:
-            # The group first: it holds the outer process and init, whose death ends the whole namespace.
+            pid = self._process.pid
+            # The outer process kills init, waits until the kernel has ended the whole namespace, and ends.
+            os.kill(pid, signal.SIGTERM)
+            pidfd = os.pidfd_open(pid)
+            try:
+                poll = select.poll()
+                poll.register(pidfd, select.POLLIN)
+                poll.poll(END_SECONDS * 1000)
+            finally:
+                os.close(pidfd)
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+                os.killpg(pid, signal.SIGKILL)  # it is not reaped yet, so the number is still its own
             self._process.wait()
         self._selector.close()
         for file in (self._process.stdin, self._process.stdout, self._process.stderr):

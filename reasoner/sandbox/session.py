@@ -13,6 +13,9 @@ from reasoner.sandbox.values import BadTreeError, decode
 if TYPE_CHECKING:
     from reasoner.sandbox.sandbox import Sandbox
 
+MAX_STRAY_LINES = 16
+"""Answers to no question, which only the program itself can have written."""
+
 
 class Session:
     """One sandbox that has run a candidate and then its set-up; `load` says how that went.
@@ -54,6 +57,11 @@ class Session:
         if self._child is not None:
             self._child.kill()
 
+    @property
+    def pid(self) -> int | None:
+        """The outermost process of the sandbox, or None where none could be started."""
+        return None if self._child is None else self._child.pid
+
     def evaluate(self, expression: str) -> Result:
         """The plain value of an expression in the candidate's namespace."""
         result, line = self._ask({"expression": expression})
@@ -90,8 +98,12 @@ class Session:
         try:
             self._child.send(question | {"id": self._count})
             line = self._child.receive(deadline)
-            while line.get("id") != self._count:  # a line that the program wrote itself, or a fork of it
+            for _ in range(MAX_STRAY_LINES):
+                if line.get("id") == self._count:
+                    break
                 line = self._child.receive(deadline)
+            else:
+                raise Stopped(Status.BAD_VALUE, "the program writes on the result channel")
         except Stopped as stopped:
             self._stopped = Result(
                 stopped.status, message=stopped.message, seconds=time.monotonic() - started

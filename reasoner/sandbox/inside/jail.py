@@ -298,6 +298,7 @@ def run_init(config: dict[str, Any], harness: Any) -> None:
     code = 1
     try:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+        _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
         _prctl("pdeathsig", _PR_SET_PDEATHSIG, _signal.SIGKILL)
         os.umask(0o022)
         build_root(config)
@@ -318,8 +319,19 @@ def run_init(config: dict[str, Any], harness: Any) -> None:
 
 
 def run(config: dict[str, Any], harness: Any) -> None:
-    """The outer process: makes the namespaces, starts init, and ends when init has."""
+    """The outer process: makes the namespaces, starts init, and ends when init has.
+
+    SIGTERM makes it kill init and wait: once this process has gone, nothing of the sandbox is left.
+    """
+    init = 0
+
+    def end(*_: object) -> None:
+        if init == 0:
+            os._exit(0)
+        os.kill(init, _signal.SIGKILL)
+
     try:
+        _signal.signal(_signal.SIGTERM, end)
         _write("/proc/self/oom_score_adj", "1000")  # short of memory, the kernel takes this one first
         enter_namespaces(config["as_root"])
         _prctl("pdeathsig", _PR_SET_PDEATHSIG, _signal.SIGKILL)
