@@ -21,6 +21,7 @@ from reasoner.ledger.journal import Journal
 from reasoner.ledger.lines import pack
 from reasoner.process.locks import FileLock
 from reasoner.records import Completion, GenerationRequest, Sampling
+from reasoner.store.durable import make_folder
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class Ledger:
         """Bad lines found in the middle of journals."""
         try:
             if not readonly:
-                self.folder.mkdir(parents=True, exist_ok=True)
+                make_folder(self.folder)
                 self._lock = self._lock_one()
             self._load()
         except OSError as error:
@@ -94,8 +95,8 @@ class Ledger:
         A key that is there already keeps its first completion. Raises InfrastructureError when the disk
         refuses; then nothing of the batch is kept.
         """
-        if self._own is None:
-            raise UsageError(f"the ledger {self.folder} is closed or was opened for reading only")
+        if self._own is None or self._lock is None or not self._lock.held:
+            raise UsageError(f"the ledger {self.folder} is closed, read-only, or of the parent of this fork")
         lines: list[bytes] = []
         places: dict[bytes, int] = {}
         shared: set[bytes] = set()

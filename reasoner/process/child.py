@@ -64,7 +64,7 @@ def start_child(
     grace: float = GRACE,
     cwd: Path | None = None,
 ) -> "Child":
-    """Start `argv` and return at once; see `run_child`. Use the result with `with`: its end ends the child."""
+    """Start `argv` and return at once; see `run_child`. Use it with `with`, whose end ends the child."""
     return Child([str(part) for part in argv], Path(log), on_progress, env, grace, cwd)
 
 

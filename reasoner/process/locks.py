@@ -95,6 +95,10 @@ class FileLock:
     ) -> None:
         self.release()
 
+    def __del__(self) -> None:
+        if getattr(self, "_fd", None) is not None:
+            self.release()
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 

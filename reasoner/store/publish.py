@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.errors import InfrastructureError, UsageError
-from reasoner.store.durable import sync_file, sync_folder, write_new
+from reasoner.store.durable import make_folder, sync_file, sync_folder, write_new
 from reasoner.store.manifest import MANIFEST, Manifest, entry_of, scan
 
 DAMAGED = ".damaged"
@@ -47,9 +47,7 @@ def place(folder: Path, root: Path, manifest: Manifest, problem: Callable[[], st
     damaged one goes to `root/.damaged/`.
     """
     target = root / manifest.kind / manifest.digest
-    if not target.parent.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        sync_folder(root)
+    make_folder(target.parent)
     for _ in range(ATTEMPTS):
         try:
             os.rename(folder, target)
@@ -68,7 +66,7 @@ def place(folder: Path, root: Path, manifest: Manifest, problem: Callable[[], st
 def set_aside(target: Path, root: Path) -> Path | None:
     """Move a damaged artifact to `root/.damaged/`; None if somebody else was faster."""
     shelf = root / DAMAGED
-    shelf.mkdir(exist_ok=True)
+    make_folder(shelf)
     place_there = shelf / f"{target.parent.name}-{target.name}-{uuid.uuid4().hex[:8]}"
     try:
         os.rename(target, place_there)
