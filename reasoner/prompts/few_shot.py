@@ -1,0 +1,101 @@
+"""Few-shot prompts: worked examples and then the question, as plain text.
+
+    Problem: …
+    Solution: …
+
+    Problem: …
+    Solution:
+
+The examples come first and are the same for every question, so that an engine's prefix cache holds them. A
+generation should stop at an empty line or at the next "Problem:". The examples are data, see exemplars/.
+"""
+
+import re
+from dataclasses import dataclass
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from reasoner.config.base import Section
+from reasoner.errors import ConfigurationError
+from reasoner.ids import content_hash
+from reasoner.prompts.files import read_data
+from reasoner.records import Strategy
+
+BLOCK = "Problem: {question}\nSolution:{solution}"
+SEPARATOR = "\n\n"
+
+
+class Exemplar(Section):
+    """One question, its answer, and a solution a strategy."""
+
+    question: str = Field(min_length=1)
+    answer: str = Field(min_length=1)
+    """The number, as text."""
+    cot: str | None = None
+    sub: str | None = None
+    pot: str | None = None
+
+    def solution(self, strategy: Strategy) -> str | None:
+        """The worked solution in one strategy, or None where the file has none."""
+        text = {Strategy.COT: self.cot, Strategy.SUB: self.sub, Strategy.POT: self.pot}[strategy]
+        return text.strip() if text else None
+
+
+@dataclass(frozen=True, slots=True)
+class ExemplarSet:
+    """Worked examples under a name."""
+
+    name: str
+    exemplars: tuple[Exemplar, ...]
+
+    @property
+    def content_hash(self) -> str:
+        """Changes with any example and with the layout of the prompt; the name does not count."""
+        return content_hash([BLOCK, SEPARATOR, [item.model_dump() for item in self.exemplars]], 16)
+
+    @property
+    def content_id(self) -> list[str]:
+        """What a stage's key takes of it."""
+        return ["exemplars", self.content_hash]
+
+
+def load_exemplars(name: str) -> ExemplarSet:
+    """The set `name` of exemplars/, or the YAML file at that path.
+
+    Raises ConfigurationError where it is missing or malformed.
+    """
+    data = read_data("exemplars", name)
+    try:
+        exemplars = TypeAdapter(tuple[Exemplar, ...]).validate_python(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise ConfigurationError(f"exemplars {name}: {where}: {first['msg']}") from None
+    return ExemplarSet(name, exemplars)
+
+
+def few_shot_prompt(exemplars: ExemplarSet, strategy: Strategy, question: str, shots: int) -> str:
+    """The text whose continuation is a solution of `question`; the first `shots` examples are shown.
+
+    The text ends without a space, which most tokenizers put in front of the next word themselves. Raises
+    ConfigurationError where there are fewer examples, or one of them has no solution in `strategy`.
+    """
+    if shots > len(exemplars.exemplars):
+        raise ConfigurationError(
+            f"few_shot.shots={shots}, but exemplars {exemplars.name} has {len(exemplars.exemplars)}"
+        )
+    blocks = []
+    for number, exemplar in enumerate(exemplars.exemplars[:shots], 1):
+        solution = exemplar.solution(strategy)
+        if solution is None:
+            raise ConfigurationError(
+                f"exemplars {exemplars.name}: example {number} has no {strategy.value!r} solution"
+            )
+        blocks.append(BLOCK.format(question=_block_text(exemplar.question), solution=f" {solution}"))
+    blocks.append(BLOCK.format(question=_block_text(question), solution=""))
+    return SEPARATOR.join(blocks)
+
+
+def _block_text(question: str) -> str:
+    """An empty line would end the block."""
+    return re.sub(r"\n\s*\n", "\n", question.strip())
