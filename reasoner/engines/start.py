@@ -12,7 +12,8 @@ KINDS = (*MODEL_KINDS, "scripted")
 def build_engine(settings: EngineSettings) -> Engine:
     """The engine in this process.
 
-    Raises ConfigurationError for an unknown kind or option and ModelError when `model_path` is no model's folder.
+    Raises ConfigurationError for an unknown kind or option and ModelError when `model_path` is no model's
+    folder.
     """
     if settings.kind == "scripted":
         from reasoner.engines.scripted import ScriptedEngine

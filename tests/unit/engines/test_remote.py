@@ -14,7 +14,7 @@ import pytest
 from reasoner.engines.pool import EnginePool, settings_digest
 from reasoner.engines.protocol import Engine, EngineSettings
 from reasoner.engines.remote import RemoteEngine
-from reasoner.errors import ConfigurationError, EngineError, UsageError
+from reasoner.errors import ConfigurationError, EngineError, ModelError, UsageError
 from reasoner.records import GenerationRequest, Sampling
 from tests.unit.engines.test_scripted import request, scripted
 
