@@ -1,55 +1,67 @@
 """Starts the process of an engine, connects to it, and tells why it ended.
 
 The socket is a Unix socket in a private temporary folder (mode 0700) that is gone as soon as the engine has
-connected. The engine's output is appended to a log file.
+connected. The engine's output is appended to a log file. The process and all that it starts end with this
+one (reasoner.process.child).
 """
 
 import contextlib
 import os
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import reasoner
 from reasoner.engines.wire import Wire
 from reasoner.errors import EngineError
+from reasoner.process.child import Child, start_child
 
 PATH_LIMIT = 100
 """A Unix socket's path may have 107 bytes on Linux."""
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.1
 CLOSE_SECONDS = 10.0
-"""How long an engine may take to end by itself before its group is killed."""
+"""How long an engine may take to end by itself before it is told to."""
+DEATH_SECONDS = 5.0
+"""How long a process that has closed its connection may take to end, so that its status is known."""
 
 
 class EngineProcess:
-    """One running worker: its pid, its `wire` and its log."""
+    """One running worker with its `wire` and its log. Safe to close from another thread."""
 
     def __init__(self, log: Path) -> None:
         """Start the worker and wait until it has connected. Raises EngineError when it ends before that."""
         self.log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self._log_start = log.stat().st_size if log.exists() else 0
+        self._lock = threading.Lock()
         folder = _socket_folder()
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
                 listener.bind(str(folder / "engine"))
                 listener.listen(1)
-                self._process = _start(str(folder / "engine"), log)
-                self.wire = Wire(self._accept(listener))
+                self._child = _start(folder / "engine", log)
+                try:
+                    self.wire = Wire(self._accept(listener))
+                except BaseException:
+                    self._child.__exit__(None, None, None)
+                    raise
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
+    def pid(self) -> int | None:
+        return self._child.pid
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        """Whether it can be talked to. The socket shows a death before the status does."""
+        return not self.wire.hung_up and not self._ended()
+
+    def _ended(self) -> bool:
+        with self._lock:
+            return self._child.poll() is not None
 
     def _accept(self, listener: socket.socket) -> socket.socket:
         listener.settimeout(POLL_SECONDS)
@@ -57,45 +69,42 @@ class EngineProcess:
             try:
                 connection, _ = listener.accept()
             except TimeoutError:
-                if not self.alive:
+                if self._ended():
                     raise EngineError(self.death()) from None
                 continue
             connection.settimeout(None)
             return connection
 
     def death(self) -> str:
-        """Why the process ended, with the last lines that it wrote and its log. Waits for its end a moment."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=CLOSE_SECONDS)
-        code = self._process.returncode
-        if code is None:
-            how = "closed its connection"
-        elif code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
-        else:
-            how = f"ended with status {code}"
-        last = " | ".join(self.last_lines(3)) or "it wrote nothing"
-        return f"the engine's process {how} (last lines: {last}; log: {self.log})"
+        """Why the process ended, with the last lines that it wrote and its log.
+
+        Waits a moment for the end of a process that has closed its connection only.
+        """
+        end = time.monotonic() + DEATH_SECONDS
+        while not self._ended() and time.monotonic() < end:
+            time.sleep(POLL_SECONDS / 10)
+        with self._lock:
+            ended = self._child.returncode is not None
+            return str(self._child.failure(None if ended else "closed its connection"))
 
     def last_lines(self, count: int) -> list[str]:
-        """The last lines that this process wrote, at most `count`, without empty ones."""
-        with contextlib.suppress(OSError), self.log.open("rb") as handle:
-            size = handle.seek(0, os.SEEK_END)
-            handle.seek(max(self._log_start, size - 20_000))
-            lines = handle.read().decode(errors="replace").splitlines()
-            return [line.strip()[:300] for line in lines if line.strip()][-count:]
-        return []
+        """The last lines that this process wrote, at most `count`."""
+        return self._child.tail(count)
 
     def close(self, *, polite: bool = True) -> None:
-        """End the process and all that it started. Polite: let the engine end by itself first."""
+        """End the process and all that it started. Polite: let the engine end by itself first.
+
+        A `receive` that waits in another thread returns None.
+        """
         if polite:
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            with contextlib.suppress(OSError):
                 self.wire.send({"op": "close"})
-                self._process.wait(timeout=CLOSE_SECONDS)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+                end = time.monotonic() + CLOSE_SECONDS
+                while not self._ended() and time.monotonic() < end:
+                    time.sleep(POLL_SECONDS / 10)
         self.wire.close()
+        with self._lock:
+            self._child.__exit__(None, None, None)
 
 
 def _socket_folder() -> Path:
@@ -106,16 +115,11 @@ def _socket_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="reasoner-", dir="/tmp"))
 
 
-def _start(path: str, log: Path) -> subprocess.Popen[bytes]:
+def _start(path: Path, log: Path) -> Child:
     root = str(Path(reasoner.__file__).resolve().parents[1])
     inherited = os.environ.get("PYTHONPATH")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, inherited] if inherited else [root])}
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", "reasoner.engines.worker", path],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
+    return start_child(
+        [sys.executable, "-m", "reasoner.engines.worker", path],
+        log=log,
+        env={"PYTHONPATH": os.pathsep.join([root, inherited] if inherited else [root])},
+    )

@@ -24,13 +24,13 @@ class FinishTracker:
     def __init__(
         self,
         tokenizer: Any,
-        prompts: Sequence[array[int]],
+        prompts: Sequence[array],
         width: int,
         limits: Sequence[int],
         end_ids: Sequence[int],
         stop: Sequence[str],
     ) -> None:
-        """`width` is the padded length of the prompts, `limits[b]` the most tokens that row b may generate."""
+        """`width` is the padded length of the prompts, `limits[b]` the most new tokens of row b."""
         self._tokenizer = tokenizer
         self._prompts = prompts
         self._width = width

@@ -10,6 +10,7 @@ from typing import Self
 from reasoner.engines.protocol import Engine, EngineSettings
 from reasoner.engines.start import open_engine
 from reasoner.engines.wire import settings_row
+from reasoner.errors import EngineError
 from reasoner.ids import content_hash
 
 
@@ -49,7 +50,7 @@ class EnginePool:
         digest = settings_digest(settings)
         with self._lock:
             if self._closed:
-                raise RuntimeError("this engine pool is closed")
+                raise EngineError("this engine pool is closed")
             if self._engine is not None and digest == self._digest and getattr(self._engine, "usable", True):
                 return self._engine
             self.release_gpu()

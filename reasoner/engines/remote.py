@@ -1,7 +1,7 @@
 """An engine in a process of its own: its memory goes back when it ends, and its crash is an error here, not
 the end.
 
-The process leads its own group and ends with this one, however this one ends. Requests are sent at once,
+The process ends with this one, however this one ends. Requests are sent at once,
 completions are yielded as they come. With `idle_seconds` an unused process ends, and is started again (with
 the adapters that it had) by the next call.
 """

@@ -64,18 +64,19 @@ class ScriptedEngine:
             except Exception as error:
                 raise EngineError(f"problem {request.problem_id}: the script raised {error!r}") from error
             completion = answer if isinstance(answer, Completion) else _as_completion(request, answer)
-            if (
-                logprobs
-                and not len(completion.token_ids) == len(completion.logprobs) == completion.completion_tokens
-            ):
+            if logprobs and not _has_logprobs(completion):
                 raise EngineError(
-                    f"problem {request.problem_id}: log-probabilities were asked for, so the script must return "
-                    "a Completion with one token id and one log-probability a token"
+                    f"problem {request.problem_id}: log-probabilities were asked for, so the script must "
+                    "return a Completion with one token id and one log-probability a token"
                 )
             yield i, completion
 
     def close(self) -> None:
         """Nothing to give back."""
+
+
+def _has_logprobs(completion: Completion) -> bool:
+    return len(completion.token_ids) == len(completion.logprobs) == completion.completion_tokens
 
 
 def _as_completion(request: GenerationRequest, text: str) -> Completion:

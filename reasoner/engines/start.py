@@ -3,17 +3,25 @@
 from pathlib import Path
 
 from reasoner.engines.protocol import Engine, EngineSettings
-from reasoner.errors import ConfigurationError
+from reasoner.errors import ConfigurationError, ModelError
 
-KINDS = ("vllm", "transformers", "scripted")
+MODEL_KINDS = ("vllm", "transformers")
+KINDS = (*MODEL_KINDS, "scripted")
 
 
 def build_engine(settings: EngineSettings) -> Engine:
-    """The engine in this process. Raises ConfigurationError for an unknown kind or option."""
+    """The engine in this process.
+
+    Raises ConfigurationError for an unknown kind or option and ModelError when `model_path` is no model's
+    folder.
+    """
     if settings.kind == "scripted":
         from reasoner.engines.scripted import ScriptedEngine
 
         return ScriptedEngine(settings)
+    if settings.kind in MODEL_KINDS and not (Path(settings.model_path) / "config.json").is_file():
+        # Without this check a wrong path is taken for a name on the Hub, and asked for during a minute.
+        raise ModelError(f"no model in {settings.model_path}: a folder with config.json is needed")
     if settings.kind == "vllm":
         from reasoner.engines.vllm_engine import VllmEngine
 
@@ -35,7 +43,7 @@ def open_engine(
     when needed. Raises ConfigurationError for bad settings and EngineError, with the cause and the log,
     when it can't start.
     """
-    if in_process or settings.kind not in ("vllm", "transformers"):
+    if in_process or settings.kind not in MODEL_KINDS:
         return build_engine(settings)
     from reasoner.engines.remote import RemoteEngine
 

@@ -78,7 +78,7 @@ class TransformersEngine:
     def generate(
         self, requests: Iterable[GenerationRequest], *, logprobs: bool = False
     ) -> Iterator[tuple[int, Completion]]:
-        """Yield completions batch by batch. `logprobs` are those of the distribution that was sampled from."""
+        """Yield completions batch by batch. `logprobs` are of the distribution that was sampled from."""
         wanted = list(requests)
         for request in wanted:
             require_loaded(request, self._adapters)
@@ -110,9 +110,7 @@ class TransformersEngine:
         else:
             yield
 
-    def _run(
-        self, prompts: list[array[int]], sampling: Sampling, seed: int, logprobs: bool
-    ) -> list[Completion]:
+    def _run(self, prompts: list[array], sampling: Sampling, seed: int, logprobs: bool) -> list[Completion]:
         """Generate one batch: left padding, so that every row's last prompt token is in the last column."""
         import torch
         from transformers import GenerationConfig
@@ -156,7 +154,7 @@ class TransformersEngine:
         ]
 
 
-def _batches(wanted: list[GenerationRequest], prompts: list[array[int]], size: int) -> Iterator[list[int]]:
+def _batches(wanted: list[GenerationRequest], prompts: list[array], size: int) -> Iterator[list[int]]:
     """Indices of requests that can run together, prompts of like length beside each other, longest first."""
     groups: dict[tuple[str, Sampling], list[int]] = {}
     for i, request in enumerate(wanted):

@@ -6,6 +6,7 @@ must not write at once.
 
 import contextlib
 import json
+import select
 import socket
 import struct
 from typing import Any
@@ -47,6 +48,16 @@ class Wire:
         except (OSError, ValueError):  # ValueError: closed by another thread
             return None
         return json.loads(data) if len(data) == length else None
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether the other side is gone, or this one closed. What it sent before may still be unread."""
+        try:
+            poll = select.poll()
+            poll.register(self._connection, select.POLLRDHUP)
+            return bool(poll.poll(0))
+        except (OSError, ValueError):
+            return True
 
     def close(self) -> None:
         """End the conversation; a `receive` that waits in another thread returns None."""

@@ -11,7 +11,6 @@ Messages out: `ready`, `done` (pairs of index and completion), `finished`, `erro
 
 import os
 import queue
-import signal
 import socket
 import sys
 import threading
@@ -30,12 +29,11 @@ BATCH = 64
 """The most completions in one message."""
 
 
-def end_process_group() -> None:
-    """Kill this process and all that it started. Nothing here is worth saving: completions live with the
-    parent.
+def end_now() -> None:
+    """End at once: nothing here is worth saving, since completions live with the parent.
+
+    What this process has started is ended by its guard (reasoner.process.guard).
     """
-    if os.getpgrp() == os.getpid():
-        os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)
 
 
@@ -109,7 +107,7 @@ class Worker:
                 self._cancelled = message["call"]
             else:
                 self._inbox.put(message)
-        end_process_group()
+        end_now()
 
     def _write(self) -> None:
         try:
@@ -119,7 +117,7 @@ class Worker:
                 self._wire.send(pending)
                 pending = following or self._outbox.get()
         except OSError:
-            end_process_group()
+            end_now()
 
     def _gather(self, done: list[Any]) -> dict[str, Any] | None:
         """Add completions that wait already to `done`; return the first message that is none."""
@@ -140,6 +138,7 @@ def _settings(row: dict[str, Any]) -> EngineSettings:
 
 def main(path: str) -> None:
     """Connect to the parent's socket and serve it."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a model is a folder; nothing here needs the network
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.connect(path)
     Worker(Wire(connection)).run()
