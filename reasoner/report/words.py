@@ -99,9 +99,9 @@ def _row_sentences(row: Row) -> list[str]:
         r = row.regret
         said.append(
             f"{row.label}, choice of strategy: of {r.n} questions the base solves {r.oracle} with some "
-            f"strategy, and on {r.missed} of them the policy chose one that fails, or none "
-            f"(regret {share(r.regret)}). Where the base's strategies disagree ({r.undecided}), one that works "
-            f"is chosen {r.chosen_good} times; the best single strategy works {r.best_single_good} times, "
+            f"strategy; on {r.missed} of them the policy chose one that fails, or none (regret "
+            f"{share(r.regret)}). Where the base's strategies disagree ({r.undecided}), a working one is "
+            f"chosen {r.chosen_good} times; the best single strategy works {r.best_single_good} times, "
             f"a random choice {r.random_good:.1f}. The policy solves {r.solved_beyond_oracle} that the base "
             "solves with none."
         )
