@@ -47,7 +47,11 @@ def test_a_response_without_a_strategy_is_never_right() -> None:
 
 
 def test_only_a_completion_that_ended_is_complete() -> None:
-    assert [attempt(problem(), COT, "+", finish=f).truncated for f in ("stop", "length", "error")] == [False, True, True]
+    assert [attempt(problem(), COT, "+", finish=f).truncated for f in ("stop", "length", "error")] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_grouping_does_not_depend_on_order() -> None:
@@ -65,7 +69,7 @@ def test_doubles_and_nameless_few_shot_attempts_are_refused() -> None:
         few_shot_table(double)
     with pytest.raises(DataError, match="without a strategy"):
         few_shot_table([attempt(owner, None, "-")])
-    with pytest.raises(DataError, match="base: .* 2 attempts"):
+    with pytest.raises(DataError, match=r"base: .* 2 attempts"):
         one_each(double, "base")
 
 

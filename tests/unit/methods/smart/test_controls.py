@@ -50,5 +50,5 @@ def test_shuffled_labels_keep_everything_but_the_names() -> None:
     assert moved > len(records) / 3
     assert shuffled_labels(records, 1) != control
     again = random.Random(3).sample(records, len(records))
-    assert set(r.id for r in shuffled_labels(again, 0)) == {r.id for r in control}
+    assert {r.id for r in shuffled_labels(again, 0)} == {r.id for r in control}
     assert shuffled_labels([], 0) == ()

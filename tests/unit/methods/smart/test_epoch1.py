@@ -28,7 +28,16 @@ TABLE = {
     "+++": ("cot sub pot", ""),
 }
 # What `direct: priority` keeps with the order pot, cot, sub.
-FIRST = {"---": "", "+--": "cot", "-+-": "sub", "--+": "pot", "++-": "cot", "+-+": "pot", "-++": "pot", "+++": "pot"}
+FIRST = {
+    "---": "",
+    "+--": "cot",
+    "-+-": "sub",
+    "--+": "pot",
+    "++-": "cot",
+    "+-+": "pot",
+    "-++": "pot",
+    "+++": "pot",
+}
 
 
 def run(marks: str, seed: int = 0, **flags: object) -> Selection:
@@ -97,11 +106,13 @@ class TestEveryCombination:
         everything = expected(marks)
         assert len(kept) == (len(TABLE[marks][0].split()) + 1) // 2
         assert set(kept) <= set(everything)
-        assert [s for s in shapes(chosen.records) if s[0] != "none"] == [s for s in everything if s[0] != "none"]
+        assert [s for s in shapes(chosen.records) if s[0] != "none"] == [
+            s for s in everything if s[0] != "none"
+        ]
         assert chosen.counts["dropped_subsample"] == len(TABLE[marks][0].split()) - len(kept)
 
     def test_balance_within_one_question_changes_nothing(self, marks: str) -> None:
-        """Each correct strategy gives one direct record and one refine record a wrong strategy: equal counts."""
+        """Each correct strategy gives a direct record and a refine record a wrong one: equal counts."""
         assert shapes(run(marks, balance_strategies=True).records) == expected(marks)
 
     def test_max_records(self, marks: str) -> None:
@@ -120,7 +131,7 @@ class TestEveryCombination:
         assert chosen.counts["no_target"] == (marks == "--+")
 
     def test_an_unscored_attempt_is_on_neither_side(self, marks: str) -> None:
-        """With the program unscored it is neither target nor failed strategy, and its question is not easy."""
+        """An unscored program is neither target nor failed strategy; its question is not easy."""
         owner = problem()
         chosen = records([owner], few_shot(owner, marks[:2] + "?"), Epoch1Config(drop_easy=True), 0)
         assert shapes(chosen.records) == [shape for shape in expected(marks) if "pot" not in shape]
@@ -173,7 +184,9 @@ def test_a_draw_for_one_question_does_not_depend_on_the_others() -> None:
     problems, attempts = pool()
     config = Epoch1Config(direct="one_random", refine_pairs="one_random")
     whole = records(problems, attempts, config, 3).records
-    half = records(problems[:30], [a for a in attempts if a.problem_id in {p.id for p in problems[:30]}], config, 3)
+    half = records(
+        problems[:30], [a for a in attempts if a.problem_id in {p.id for p in problems[:30]}], config, 3
+    )
     ids = {p.id for p in problems[:30]}
     assert {r.id for r in half.records} == {r.id for r in whole if r.problem_id in ids}
 

@@ -18,7 +18,9 @@ from tests.unit.methods.smart.build import COT, POT, SUB, attempt, problem, samp
 Q = problem()
 
 
-def queue(turn1: list[Attempt], config: Epoch2Config | None = None, seed: int = 0) -> list[tuple[Strategy, ...]]:
+def queue(
+    turn1: list[Attempt], config: Epoch2Config | None = None, seed: int = 0
+) -> list[tuple[Strategy, ...]]:
     return [turn.tried for turn in turn2_queue([Q], turn1, config or Epoch2Config(), seed)[0]]
 
 
@@ -106,7 +108,12 @@ def test_truncated_samples_count_by_their_verdict() -> None:
 def test_keep_per_strategy_keeps_the_first_distinct_ones() -> None:
     texts = ["a  b", "c", "a b", "d", "c ", "e"]
     turn1 = [attempt(Q, POT, "+", index=i, solution=text) for i, text in enumerate(texts)]
-    for keep, wanted in [(1, {"a  b"}), (2, {"a  b", "c"}), (3, {"a  b", "c", "d"}), (9, {"a  b", "c", "d", "e"})]:
+    for keep, wanted in [
+        (1, {"a  b"}),
+        (2, {"a  b", "c"}),
+        (3, {"a  b", "c", "d"}),
+        (9, {"a  b", "c", "d", "e"}),
+    ]:
         chosen = run(turn1, keep_per_strategy=keep)
         assert {r.solution for r in chosen.records} == wanted and len(chosen.records) == len(wanted)
 
@@ -177,8 +184,10 @@ def test_a_truncated_second_turn_is_no_target() -> None:
     assert chosen.records == () and chosen.counts["turn2_no_target"] == 1
 
 
-def only_program_solves(owner: Problem, tried: tuple[Strategy, ...], n: int, rng: random.Random) -> list[Attempt]:
-    """A scripted policy: at first it mostly uses prose and always fails; told so, it sometimes writes a program."""
+def only_program_solves(
+    owner: Problem, tried: tuple[Strategy, ...], n: int, rng: random.Random
+) -> list[Attempt]:
+    """A scripted policy: at first it only uses prose and fails; told so, it sometimes writes a program."""
     made = []
     for index in range(n):
         strategy = rng.choice([COT, COT, SUB, None] if not tried else [POT, POT, *tried])
@@ -199,7 +208,9 @@ def test_toy_end_to_end_where_only_programs_solve(biasing: str) -> None:
     assert counts["turn1_accepted"] == 0 and counts["queued"] == len(asked) >= 20
     direct = [r for r in chosen.records if not r.tried]
     assert {r.strategy for r in chosen.records} == {POT}
-    assert len(direct) == (0 if biasing == "none" else 20), "every question gets (none -> PoT) by biasing, once"
+    assert len(direct) == (0 if biasing == "none" else 20), (
+        "every question gets (none -> PoT) by biasing, once"
+    )
     assert len(chosen.records) - len(direct) == (0 if biasing == "replace" else len(asked))
 
 
@@ -208,7 +219,10 @@ def sampled(size: int = 40, seed: int = 0) -> tuple[list[Problem], list[Attempt]
     problems = [problem(n) for n in range(size)]
 
     def ask(owner: Problem, tried: tuple[Strategy, ...]) -> list[Attempt]:
-        return [attempt(owner, rng.choice([*Strategy, None]), rng.choice("++-?"), index=i, tried=tried) for i in range(8)]
+        return [
+            attempt(owner, rng.choice([*Strategy, None]), rng.choice("++-?"), index=i, tried=tried)
+            for i in range(8)
+        ]
 
     turn1 = [a for p in problems for a in ask(p, ())]
     by_id = {p.id: p for p in problems}

@@ -28,7 +28,11 @@ def test_no_text_raises_and_none_keeps_everything(text: str) -> None:
     [
         ("  chain of\n  THOUGHT : 1 + 1 = 2", Strategy.COT, "1 + 1 = 2"),
         ("Sub-questioning: 1. How many: 3", Strategy.SUB, "1. How many: 3"),
-        ("Program of Thought:\n```python\nanswer = {1: 2}[1]\n```", Strategy.POT, "```python\nanswer = {1: 2}[1]\n```"),
+        (
+            "Program of Thought:\n```python\nanswer = {1: 2}[1]\n```",
+            Strategy.POT,
+            "```python\nanswer = {1: 2}[1]\n```",
+        ),
         ("Program of Thought:", Strategy.POT, ""),
         ("", None, ""),
         ("   \n", None, ""),
