@@ -49,7 +49,7 @@ def smart(pipeline: str = "smart-epoch2", overrides: list[str] | None = None) ->
             stages.evaluate(name, shown_sets[name], tuple(answers[name]), config.evaluation) for name in sets
         )
         report = stages.report(
-            pipeline, problems, analysis, evaluations, tuple(records), tuple(adapters), model
+            pipeline, problems, base, analysis, evaluations, tuple(records), tuple(adapters), config.seed
         )
         run.finish(report, model)
         return report

@@ -1,7 +1,6 @@
 """What a stage's work needs from its surroundings, without knowing who called it."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,9 +42,3 @@ class Workbench:
         """The running engine for a model: the one of the stage before if it is the same, else a new one."""
         settings = EngineSettings(config.kind, model.path, config.dtype, seed, options=config.options)
         return self.engines.acquire(settings)
-
-    @contextmanager
-    def accelerator(self) -> Iterator[None]:
-        """Have the accelerator to oneself: the running engine ends before training starts."""
-        self.engines.release_gpu()
-        yield

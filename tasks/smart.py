@@ -17,7 +17,7 @@ from reasoner.config.smart import (
 )
 from reasoner.home import Home
 from reasoner.models import resolve
-from reasoner.prompts import exemplars_hash, template_hash
+from reasoner.prompts import load_exemplars, load_template
 from reasoner.records import ArtifactRef, Strategy
 from reasoner.stages import generation, smart, training, verdicts
 from reasoner.stages import problems as questions
@@ -45,7 +45,7 @@ def prepare_model(out: Draft, model: ModelConfig) -> Path:
 
 @stage(
     "few-shot", kind="completions", version=1, gpu=True,
-    external=lambda a: exemplars_hash(a["few_shot"].exemplars), label=lambda a: f"{a['strategy']} {a['split']}",
+    external=lambda a: load_exemplars(a["few_shot"].exemplars), label=lambda a: f"{a['strategy']} {a['split']}",
 )  # fmt: skip
 def few_shot(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, split: str, strategy: Strategy, shard: int,
@@ -81,7 +81,7 @@ def records_epoch1(
 
 
 @stage("sample", kind="completions", version=1, gpu=True,
-       external=lambda a: template_hash(a["prompt"].template), label=lambda a: f"epoch {a['epoch']} turn 1")  # fmt: skip
+       external=lambda a: load_template(a["prompt"].template), label=lambda a: f"epoch {a['epoch']} turn 1")  # fmt: skip
 def sample(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, config: Epoch2Config, prompt: PromptConfig,
     engine: EngineConfig, seed: int, epoch: int,
@@ -95,7 +95,7 @@ def sample(
 
 
 @stage("retry", kind="completions", version=1, gpu=True,
-       external=lambda a: template_hash(a["prompt"].template), label=lambda a: f"epoch {a['epoch']} turn 2")  # fmt: skip
+       external=lambda a: load_template(a["prompt"].template), label=lambda a: f"epoch {a['epoch']} turn 2")  # fmt: skip
 def retry(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, turn1: ArtifactRef, config: Epoch2Config,
     prompt: PromptConfig, engine: EngineConfig, seed: int, epoch: int,
@@ -121,7 +121,7 @@ def records_later(
 
 
 @stage("train", kind="adapter", version=1, gpu=True,
-       external=lambda a: template_hash(a["prompt"].template), label=lambda a: f"epoch {a['epoch']}")  # fmt: skip
+       external=lambda a: load_template(a["prompt"].template), label=lambda a: f"epoch {a['epoch']}")  # fmt: skip
 def train(
     out: Draft, records: ArtifactRef, model: ArtifactRef, config: TrainConfig, prompt: PromptConfig,
     seed: int, epoch: int,
@@ -144,7 +144,7 @@ def merge(
 
 
 @stage("answer", kind="completions", version=1, gpu=True,
-       external=lambda a: template_hash(a["prompt"].template), label=lambda a: f"epoch {a['epoch']} {a['split']}")  # fmt: skip
+       external=lambda a: load_template(a["prompt"].template), label=lambda a: f"epoch {a['epoch']} {a['split']}")  # fmt: skip
 def answer(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, split: str, decoding: SamplingConfig, prompt: PromptConfig,
     engine: EngineConfig, seed: int, epoch: int,
@@ -172,11 +172,16 @@ def evaluate(
 
 @stage("report", kind="report", version=1)
 def report(
-    out: Draft, title: str, problems: ArtifactRef, analysis: ArtifactRef, evaluations: tuple[ArtifactRef, ...],
-    records: tuple[ArtifactRef, ...], adapters: tuple[ArtifactRef, ...], model: ArtifactRef,
+    out: Draft, title: str, problems: ArtifactRef, base: ArtifactRef, analysis: ArtifactRef,
+    evaluations: tuple[ArtifactRef, ...], records: tuple[ArtifactRef, ...], adapters: tuple[ArtifactRef, ...],
+    seed: int,
 ) -> None:  # fmt: skip
-    """The run as a Markdown page."""
-    out.metadata |= reporting.write(out.path, title, problems, analysis, evaluations, records, adapters, model)
+    """The run as a page: headline tables, records, losses, what was left out."""
+    facts = {"base model": folder_of(base).name, "base digest": base.digest[:16], "seed": str(seed)}
+    reporting.write(
+        out.path, title, facts, open_ref(problems), open_ref(analysis), folders(evaluations), folders(records),
+        folders(adapters),
+    )  # fmt: skip
 
 
 def folders(refs: tuple[ArtifactRef, ...]) -> list[Path]:

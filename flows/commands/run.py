@@ -26,12 +26,14 @@ def run(name: str, overrides: list[str], remote: bool) -> None:
 def _here(name: str, overrides: list[str]) -> None:
     from flows.smart import smart
 
-    started = time.monotonic()
-    print(f"{name}: starting (home folder {Home.from_environment().path})", file=sys.stderr, flush=True)
-    report: ArtifactRef = smart(name, overrides)
+    started, home = time.monotonic(), Home.from_environment()
+    print(f"{name}: starting; everything is kept in {home.path}", file=sys.stderr, flush=True)
+    state: Any = smart(name, overrides, return_state=True)
+    report: ArtifactRef = state.result()
     from flows.commands.listing import show_result
 
-    show_result(report, time.monotonic() - started)
+    run_id = state.state_details.flow_run_id
+    show_result(report, home.runs / f"{name}-{run_id}", time.monotonic() - started)
 
 
 def _remote(name: str, overrides: list[str]) -> None:

@@ -14,9 +14,7 @@ from reasoner.errors import DataError
 from reasoner.ids import content_hash, derived_seed
 from reasoner.ledger import Ledger
 from reasoner.ledger.owed import complete
-from reasoner.prompts.chat import ChatRenderer
-from reasoner.prompts.few_shot import FewShotPrompt
-from reasoner.prompts.policy import PolicyPrompt
+from reasoner.prompts import Attempt, ChatRenderer, few_shot_prompt, load_exemplars, load_template
 from reasoner.records import Completion, GenerationRequest, Problem, Strategy
 from reasoner.store.rows import write_rows
 from reasoner.workbench import ModelFolder, Workbench
@@ -40,8 +38,10 @@ class Ask:
 
 def few_shot_asks(problems: Sequence[Problem], strategy: Strategy, config: FewShotConfig) -> list[Ask]:
     """The prompts of step 0: worked examples of one strategy, then the question."""
-    prompt = FewShotPrompt.load(config.exemplars, strategy, config.shots)
-    return [Ask(p, prompt.render(p.question), True, str(strategy)) for p in problems]
+    exemplars = load_exemplars(config.exemplars)
+    return [
+        Ask(p, few_shot_prompt(exemplars, strategy, p.question, config.shots), True, str(strategy)) for p in problems
+    ]
 
 
 def policy_asks(
@@ -51,13 +51,14 @@ def policy_asks(
 
     `tried` maps a problem's id to pairs (failed strategy, failed solution), each a turn-2 prompt of its own.
     """
-    policy, renderer = PolicyPrompt.load(prompt.template, prompt.refine_context), ChatRenderer(model)
+    template, renderer = load_template(prompt.template), ChatRenderer(model)
     asks = []
     for problem in problems:
         pairs: list[tuple[str, str] | None] = [None] if tried is None else [*tried.get(problem.id, [])]
         for pair in pairs:
             failed = [] if pair is None else [pair]
-            messages = policy.messages(problem.question, failed)
+            told = [Attempt(Strategy(strategy), solution) for strategy, solution in failed]
+            messages = template.messages(problem.question, told, prompt.refine_context)
             text, special = renderer.render(messages)
             asks.append(Ask(problem, text, special, "", 1 if pair is None else 2,
                             tuple(s for s, _ in failed), tuple(t for _, t in failed)))  # fmt: skip

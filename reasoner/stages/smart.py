@@ -8,11 +8,11 @@ from typing import Any
 
 from reasoner.config.smart import Epoch1Config, Epoch2Config, EvaluationConfig
 from reasoner.errors import CollapseError
-from reasoner.methods.smart import analysis, epoch1, epoch2, evaluation
+from reasoner.methods.smart import analysis, epoch1, epoch2
 from reasoner.methods.smart.attempts import Attempt
-from reasoner.methods.smart.regret import regret
 from reasoner.methods.smart.selection import Selection
 from reasoner.records import Problem
+from reasoner.report.headline import headline
 from reasoner.store.rows import write_rows
 
 SPLITS = ("train", "validation")
@@ -84,31 +84,11 @@ def evaluate(
     out: Path, name: str, few_shot: Sequence[Attempt], answers: Sequence[Sequence[Attempt]],
     config: EvaluationConfig,
 ) -> dict[str, Any]:  # fmt: skip
-    """Measure one set: the base few-shot a strategy, then every epoch; `evaluation.json`.
-
-    Each policy is compared with the best single strategy of the base and with the epoch before.
-    """
-    base = evaluation.evaluate_few_shot(few_shot, confidence=config.confidence)
-    best = max(base, key=lambda s: base[s].accuracy.k)
-    best_attempts = evaluation.split_few_shot(few_shot)[best]
-    rows: list[dict[str, Any]] = [
-        {"model": f"base few-shot {s.title}", "epoch": 0, "strategy": str(s), **found.to_row()}
-        for s, found in base.items()
-    ]
-    for epoch, attempts in enumerate(answers, start=1):
-        before = [] if epoch == 1 else [evaluation.compare(attempts, answers[epoch - 2], f"epoch {epoch - 1}")]
-        against_best = evaluation.compare(attempts, best_attempts, f"base few-shot {best.title}")
-        rows.append(
-            {
-                "model": f"epoch {epoch}", "epoch": epoch, "strategy": "",
-                **evaluation.evaluate(attempts, confidence=config.confidence).to_row(),
-                "comparisons": [c.to_row() for c in (against_best, *before)],
-                "regret": regret(attempts, few_shot).to_row(),
-            }
-        )  # fmt: skip
-    whole = analysis.analyse(few_shot, confidence=config.confidence)
-    write_json(out / "evaluation.json", {"set": name, "best_single": str(best), "analysis": whole.to_row(), "rows": rows})
-    return {"set": name, "accuracy": {row["model"]: row["accuracy"] for row in rows}}
+    """Measure one set: the base few-shot a strategy, then every epoch; `evaluation.json` is a `HeadlineTable`."""
+    policies = [(f"epoch {number}", attempts) for number, attempts in enumerate(answers, start=1)]
+    table = headline(name, few_shot, policies, confidence=config.confidence)
+    write_json(out / "evaluation.json", table.model_dump(mode="json"))
+    return {"set": name, "accuracy": {row.label: row.accuracy.to_row() for row in table.rows}}
 
 
 def _write_records(out: Path, chosen: dict[str, Selection]) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from typing import Any
 from reasoner.config.smart import Dtype, PromptConfig, TrainConfig
 from reasoner.errors import TrainingError
 from reasoner.methods.smart.records import SolutionRecord
-from reasoner.prompts.chat import ChatRenderer
-from reasoner.prompts.policy import PolicyPrompt
+from reasoner.prompts import Attempt, ChatRenderer, completion, load_template
 from reasoner.records import TrainingExample
 from reasoner.store.rows import read_rows, write_rows
 from reasoner.workbench import ModelFolder, Workbench
@@ -19,16 +18,16 @@ PARITY_PROMPTS = 8
 
 def examples(records: Sequence[SolutionRecord], prompt: PromptConfig, renderer: ChatRenderer) -> list[TrainingExample]:
     """Render records as the policy will see and write them."""
-    policy = PolicyPrompt.load(prompt.template, prompt.refine_context)
-    rendered = []
+    template, rendered = load_template(prompt.template), []
     for record in records:
-        failed = list(zip(record.tried, record.tried_solutions, strict=True))
-        text, _ = renderer.render(policy.messages(record.question, failed))
-        completion = renderer.completion_text(policy.completion(record.strategy, record.solution))
+        tried = [Attempt(*pair) for pair in zip(record.tried, record.tried_solutions, strict=True)]
+        text = renderer.render(template.messages(record.question, tried, prompt.refine_context)).text
+        answer = renderer.completion_text(completion(record.strategy, record.solution))
         rendered.append(
-            TrainingExample(record.problem_id, text, completion, str(record.strategy), record.kind,
-                            tuple(str(s) for s in record.tried))
-        )  # fmt: skip
+            TrainingExample(
+                record.problem_id, text, answer, str(record.strategy), record.kind, tuple(map(str, record.tried))
+            )
+        )
     return rendered
 
 
@@ -53,21 +52,21 @@ def train(
         train_rows=bench.work / "train.jsonl",
         validation_rows=bench.work / "validation.jsonl" if rows["validation"] else None,
         output=out, work=bench.work / "sft", end_token=renderer.end_token, train=config, seed=seed,
-        add_special_tokens=not renderer.has_template,
+        add_special_tokens=not renderer.has_chat_template,
     )  # fmt: skip
-    with bench.accelerator():
+    with bench.engines.without_engine():
         return run_sft(spec, log=bench.logs / f"train-{bench.work.name}.log", on_progress=bench.child_progress)
 
 
 def merge(out: Path, bench: Workbench, model: ModelFolder, adapter: Path, records: Path, prompt: PromptConfig, dtype: Dtype) -> dict[str, Any]:
     """Merge the adapter into the model that it was trained on; fails where the merged model answers otherwise."""
     renderer = ChatRenderer(model.path)
-    policy = PolicyPrompt.load(prompt.template, prompt.refine_context)
+    template = load_template(prompt.template)
     questions = list(dict.fromkeys(row["question"] for row in read_rows(records / "train.jsonl")))[:PARITY_PROMPTS]
-    prompts = tuple(renderer.render(policy.messages(question, []))[0] for question in questions)
+    prompts = tuple(renderer.render(template.messages(question)).text for question in questions)
     spec = MergeSpec(
         base=model.path, base_name=model.name, base_fingerprint=model.fingerprint, adapter=adapter, output=out,
-        work=bench.work / "merge", prompts=prompts, dtype=dtype, add_special_tokens=not renderer.has_template,
+        work=bench.work / "merge", prompts=prompts, dtype=dtype, add_special_tokens=not renderer.has_chat_template,
     )  # fmt: skip
-    with bench.accelerator():
+    with bench.engines.without_engine():
         return run_merge(spec, log=bench.logs / f"merge-{bench.work.name}.log", on_progress=bench.child_progress)
