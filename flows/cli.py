@@ -21,12 +21,16 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Overrides = Annotated[list[str] | None, typer.Argument(help="Dotted overrides, such as train.lr=1e-5 data=gsm8k")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="Dotted overrides, such as train.lr=1e-5 data=gsm8k")
+]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
 
 
 @app.callback()
-def options(debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and Prefect's own log")] = False) -> None:
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and Prefect's own log")] = False,
+) -> None:
     if debug:
         os.environ["REASONER_DEBUG"] = "1"
 

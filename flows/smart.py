@@ -1,8 +1,8 @@
 """SMART: try three strategies, learn from one's own successes, sample again, learn again (METHODS 2).
 
-    questions ─┬─ few-shot × strategy ─ verify ─┬─ analysis
-    base model ┘                                └─ records ─ train ─ merge ─┬─ answer ─ verify ─ evaluation ─ report
-                                                      └──── verify ─ sample, retry ─┘
+questions ─┬─ few-shot × strategy ─ verify ─┬─ analysis
+base model ┘                                └─ records ─ train ─ merge ─┬─ answer ─ verify ─ evaluation ─ report
+                                                  └──── verify ─ sample, retry ─┘
 """
 
 from prefect import flow
@@ -78,7 +78,9 @@ def train(config: SmartConfig, records: ArtifactRef, start: ArtifactRef, epoch: 
     return stages.train(records, start, config.train_for(epoch), config.prompt, config.seed, epoch)
 
 
-def answer(config: SmartConfig, problems: ArtifactRef, model: ArtifactRef, split: str, epoch: int) -> ArtifactRef:
+def answer(
+    config: SmartConfig, problems: ArtifactRef, model: ArtifactRef, split: str, epoch: int
+) -> ArtifactRef:
     """The policy's greedy first attempts at one split, verified."""
     decoding = config.evaluation.decoding
     given = stages.answer(problems, model, split, decoding, config.prompt, config.engine, config.seed, epoch)

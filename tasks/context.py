@@ -42,7 +42,11 @@ class RunContext:
         """Leave the report and the way to the model in the run's folder."""
         source = self.store.open(report) / "report.md"
         (self.folder / "report.md").write_text(source.read_text())
-        facts = {"report": report.to_row(), "model": model.to_row(), "model_path": str(self.store.open(model))}
+        facts = {
+            "report": report.to_row(),
+            "model": model.to_row(),
+            "model_path": str(self.store.open(model)),
+        }
         (self.folder / "result.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
@@ -54,7 +58,9 @@ def current() -> RunContext:
     """The running flow's context; a stage called outside of a flow is a mistake of ours."""
     context = _current.get()
     if context is None:
-        raise InfrastructureError("a stage was called outside of a run; call it within tasks.context.run_context")
+        raise InfrastructureError(
+            "a stage was called outside of a run; call it within tasks.context.run_context"
+        )
     return context
 
 
@@ -86,7 +92,9 @@ def bench() -> Workbench:
 
 
 @contextmanager
-def run_context(folder_name: str, *, gpu_pool: str | None = None, home: Home | None = None) -> Iterator[RunContext]:
+def run_context(
+    folder_name: str, *, gpu_pool: str | None = None, home: Home | None = None
+) -> Iterator[RunContext]:
     """Open the home folder for one run and close its engines at the end, whatever happens."""
     home = home or Home.from_environment()
     folder = home.runs / folder_name

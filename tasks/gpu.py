@@ -43,7 +43,7 @@ def run_on_pool(stage: "Stage", arguments: dict[str, Any]) -> ArtifactRef:
 
 def _start(stage: "Stage", arguments: dict[str, Any], tag: str) -> FlowRun:
     parameters = {"stage": stage.name, "arguments": stage.encode(arguments), "folder": current().folder.name}
-    started = run_deployment(  # type: ignore[misc]
+    started = run_deployment(
         DEPLOYMENT, parameters=parameters, tags=[tag], flow_run_name=stage.label(arguments)
     )
     return started  # type: ignore[return-value]
@@ -52,7 +52,9 @@ def _start(stage: "Stage", arguments: dict[str, Any], tag: str) -> FlowRun:
 def _adopt(tag: str) -> FlowRun | None:
     """A child that an earlier, killed parent started for the same stage key and that is not done yet."""
     with get_client(sync_client=True) as client:
-        wanted = FlowRunFilter.model_validate({"tags": {"all_": [tag]}, "state": {"type": {"any_": list(UNFINISHED)}}})
+        wanted = FlowRunFilter.model_validate(
+            {"tags": {"all_": [tag]}, "state": {"type": {"any_": list(UNFINISHED)}}}
+        )
         runs: Iterable[FlowRun] = client.read_flow_runs(flow_run_filter=wanted, limit=1)
     for run in runs:
         return _wait(run.id)

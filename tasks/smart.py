@@ -1,6 +1,10 @@
 """SMART's stages as cached tasks: open the references, call the work in `reasoner.stages`, keep what it counts."""
 
 from pathlib import Path
+from typing import Any
+
+from reasoner.models import resolve
+
 from reasoner.config.data import DataConfig
 from reasoner.config.smart import (
     Dtype,
@@ -16,7 +20,6 @@ from reasoner.config.smart import (
     VerifyConfig,
 )
 from reasoner.home import Home
-from reasoner.models import resolve
 from reasoner.prompts import load_exemplars, load_template
 from reasoner.records import ArtifactRef, Strategy
 from reasoner.stages import generation, smart, training, verdicts
@@ -27,6 +30,11 @@ from reasoner.verifiers import solutions
 from reasoner.workbench import ModelFolder
 from tasks.context import bench
 from tasks.stage import stage
+
+
+def prompt_text(arguments: dict[str, Any]) -> Any:
+    """The policy's prompt belongs to the key of every stage that renders it."""
+    return load_template(arguments["prompt"].template)
 
 
 @stage("problems", kind="problems", version=1, external=lambda a: questions.fingerprint(a["data"]))
@@ -81,7 +89,7 @@ def records_epoch1(
 
 
 @stage("sample", kind="completions", version=1, gpu=True,
-       external=lambda a: load_template(a["prompt"].template), label=lambda a: f"epoch {a['epoch']} turn 1")  # fmt: skip
+       external=prompt_text, label=lambda a: f"epoch {a['epoch']} turn 1")  # fmt: skip
 def sample(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, config: Epoch2Config, prompt: PromptConfig,
     engine: EngineConfig, seed: int, epoch: int,
@@ -95,7 +103,7 @@ def sample(
 
 
 @stage("retry", kind="completions", version=1, gpu=True,
-       external=lambda a: load_template(a["prompt"].template), label=lambda a: f"epoch {a['epoch']} turn 2")  # fmt: skip
+       external=prompt_text, label=lambda a: f"epoch {a['epoch']} turn 2")  # fmt: skip
 def retry(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, turn1: ArtifactRef, config: Epoch2Config,
     prompt: PromptConfig, engine: EngineConfig, seed: int, epoch: int,
@@ -121,7 +129,7 @@ def records_later(
 
 
 @stage("train", kind="adapter", version=1, gpu=True,
-       external=lambda a: load_template(a["prompt"].template), label=lambda a: f"epoch {a['epoch']}")  # fmt: skip
+       external=prompt_text, label=lambda a: f"epoch {a['epoch']}")  # fmt: skip
 def train(
     out: Draft, records: ArtifactRef, model: ArtifactRef, config: TrainConfig, prompt: PromptConfig,
     seed: int, epoch: int,
@@ -144,7 +152,7 @@ def merge(
 
 
 @stage("answer", kind="completions", version=1, gpu=True,
-       external=lambda a: load_template(a["prompt"].template), label=lambda a: f"epoch {a['epoch']} {a['split']}")  # fmt: skip
+       external=prompt_text, label=lambda a: f"epoch {a['epoch']} {a['split']}")  # fmt: skip
 def answer(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, split: str, decoding: SamplingConfig, prompt: PromptConfig,
     engine: EngineConfig, seed: int, epoch: int,
@@ -163,7 +171,11 @@ def require_strategies(out: Draft, attempts: tuple[ArtifactRef, ...], config: Ev
 
 @stage("evaluation", kind="evaluation", version=1, label=lambda a: a["name"])
 def evaluate(
-    out: Draft, name: str, few_shot: tuple[ArtifactRef, ...], answers: tuple[ArtifactRef, ...], config: EvaluationConfig
+    out: Draft,
+    name: str,
+    few_shot: tuple[ArtifactRef, ...],
+    answers: tuple[ArtifactRef, ...],
+    config: EvaluationConfig,
 ) -> None:
     """One set: the base few-shot a strategy, then every epoch, with intervals and paired tests."""
     policies = [verdicts.read([open_ref(ref)]) for ref in answers]

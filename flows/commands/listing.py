@@ -13,7 +13,11 @@ from reasoner.records import ArtifactRef
 
 def runs(as_json: bool) -> None:
     """List the run folders, newest first: when, what, how far, and where the model is."""
-    rows = [_row(folder) for folder in Home.from_environment().runs.glob("*/") if (folder / "config.json").is_file()]
+    rows = [
+        _row(folder)
+        for folder in Home.from_environment().runs.glob("*/")
+        if (folder / "config.json").is_file()
+    ]
     rows.sort(key=lambda row: row["started"], reverse=True)
     if as_json:
         json.dump(rows, sys.stdout, indent=1)
@@ -52,14 +56,18 @@ def _page(run_folder: Path) -> str:
     url = os.environ.get("PREFECT_API_URL")
     if url:
         return f"{url.removesuffix('/api')}/runs/flow-run/{run_id}"
-    command = f"PREFECT_HOME={os.environ['PREFECT_HOME']} {Path(sys.executable).with_name('prefect')} server start"
+    command = (
+        f"PREFECT_HOME={os.environ['PREFECT_HOME']} {Path(sys.executable).with_name('prefect')} server start"
+    )
     return f"http://127.0.0.1:4200/runs/flow-run/{run_id}  (open it while this runs: {command})"
 
 
 def _row(folder: Path) -> dict[str, Any]:
     result = folder / "result.json"
     facts = json.loads(result.read_text()) if result.is_file() else {}
-    started = datetime.fromtimestamp((folder / "config.json").stat().st_mtime).isoformat(sep=" ", timespec="seconds")
+    started = datetime.fromtimestamp((folder / "config.json").stat().st_mtime).isoformat(
+        sep=" ", timespec="seconds"
+    )
     return {
         "run": folder.name,
         "started": started,

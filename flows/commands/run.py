@@ -53,7 +53,9 @@ def _remote(name: str, overrides: list[str]) -> None:
     _follow(started.id)
 
 
-def _follow(run_id: Any, say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)) -> None:
+def _follow(
+    run_id: Any, say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
+) -> None:
     from prefect.client.orchestration import get_client
 
     shown = ""

@@ -46,8 +46,14 @@ def up(port: int) -> None:
     os.environ["PREFECT_API_URL"] = url
     kept = [service for service in _read(home) if _alive(service)]
     if not _answers(url):
-        if os.environ.get("REASONER_SERVER") == "external" or "127.0.0.1" not in url and "localhost" not in url:
-            raise InfrastructureError(f"no Prefect server answers at {url}; start it, or unset PREFECT_API_URL")
+        if (
+            os.environ.get("REASONER_SERVER") == "external"
+            or ("127.0.0.1" not in url
+            and "localhost" not in url)
+        ):
+            raise InfrastructureError(
+                f"no Prefect server answers at {url}; start it, or unset PREFECT_API_URL"
+            )
         port = int(url.split(":")[2].split("/")[0])
         kept.append(_start(home, "server", ["server", "start", "--host", "127.0.0.1", "--port", str(port)]))
         _save(home, kept)
@@ -60,11 +66,24 @@ def up(port: int) -> None:
     for pool in POOLS:
         name = f"worker-{pool}"
         if not any(service.name == name for service in kept):
-            arguments = ["worker", "start", "--pool", pool, "--type", "process", "--name", f"{name}-{os.uname().nodename}"]
+            arguments = [
+                "worker",
+                "start",
+                "--pool",
+                pool,
+                "--type",
+                "process",
+                "--name",
+                f"{name}-{os.uname().nodename}",
+            ]
             kept.append(_start(home, name, arguments))
             _save(home, kept)
-    _say(f"workers  {', '.join(s.name for s in kept if s.name.startswith('worker'))} (logs in {home.path / 'logs'})")
-    _say(f"next     export PREFECT_API_URL={url}; prefect deployment run smart/smart-epoch2; end it with reasoner down")
+    _say(
+        f"workers  {', '.join(s.name for s in kept if s.name.startswith('worker'))} (logs in {home.path / 'logs'})"
+    )
+    _say(
+        f"next     export PREFECT_API_URL={url}; prefect deployment run smart/smart-epoch2; end it with reasoner down"
+    )
 
 
 def down() -> None:
@@ -93,7 +112,9 @@ def _create_pools() -> None:
             except ObjectNotFound:
                 template = ProcessWorker.get_default_base_job_template()
                 client.create_work_pool(
-                    WorkPoolCreate(name=name, type="process", concurrency_limit=limit, base_job_template=template)
+                    WorkPoolCreate(
+                        name=name, type="process", concurrency_limit=limit, base_job_template=template
+                    )
                 )
 
 
@@ -103,10 +124,16 @@ def _deploy() -> list[str]:
 
     environment = {**os.environ, "PROJECT_ROOT": str(PROJECT)}
     done = subprocess.run(
-        [_prefect(), "--no-prompt", "deploy", "--all"], cwd=PROJECT, env=environment, capture_output=True, text=True
+        [_prefect(), "--no-prompt", "deploy", "--all"],
+        cwd=PROJECT,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     if done.returncode:
-        raise InfrastructureError(f"prefect deploy failed: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+        raise InfrastructureError(
+            f"prefect deploy failed: {(done.stderr or done.stdout).strip().splitlines()[-1]}"
+        )
     return [d["name"] for d in yaml.safe_load((PROJECT / "prefect.yaml").read_text())["deployments"]]
 
 
@@ -115,6 +142,7 @@ def _install_automation() -> None:
     from prefect.automations import Automation, EventTrigger, Posture
     from prefect.client.schemas.objects import StateType
     from prefect.events.actions import ChangeFlowRunState
+    from prefect.utilities.asyncutils import run_coro_as_sync
 
     endings = ("heartbeat", "Completed", "Failed", "Cancelled", "Crashed")
     wanted = Automation(
@@ -122,15 +150,15 @@ def _install_automation() -> None:
         description="A flow run without a heartbeat for 90 seconds is crashed (three heartbeats of 30 seconds)",
         trigger=EventTrigger(
             after={"prefect.flow-run.heartbeat"}, expect={f"prefect.flow-run.{end}" for end in endings},
-            match={"prefect.resource.id": ["prefect.flow-run.*"]}, for_each={"prefect.resource.id"},  # type: ignore[arg-type]
+            match={"prefect.resource.id": ["prefect.flow-run.*"]}, for_each={"prefect.resource.id"},
             posture=Posture.Proactive, threshold=1, within=timedelta(seconds=90),
         ),
-        actions=[ChangeFlowRunState(state=StateType.CRASHED, message="no heartbeat for 90 seconds")],
+        actions=[ChangeFlowRunState(name=None, state=StateType.CRASHED, message="no heartbeat for 90 seconds", force=False)],
     )  # fmt: skip
     try:
-        Automation.read(name=wanted.name)
+        run_coro_as_sync(Automation.aread(name=wanted.name))
     except ValueError:
-        wanted.create()
+        run_coro_as_sync(wanted.acreate())
 
 
 def _start(home: Home, name: str, arguments: list[str]) -> Service:

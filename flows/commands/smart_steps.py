@@ -31,8 +31,12 @@ def infer(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where results go")],
     strategy: Annotated[str, typer.Argument(help="cot, sub or pot")],
     part: Annotated[int, typer.Argument(help="1 to 5: which fifth of the pool")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="Dotted overrides, such as data=gsm8k")] = None,
-    config: Annotated[str, typer.Option("--config-name", help="The configuration to start from")] = "smart-epoch2",
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Dotted overrides, such as data=gsm8k")
+    ] = None,
+    config: Annotated[
+        str, typer.Option("--config-name", help="The configuration to start from")
+    ] = "smart-epoch2",
 ) -> None:
     """Few-shot inference with one strategy on one part of the pool (data=metamath unless you choose)."""
     from reasoner.config.compose import load
@@ -55,7 +59,9 @@ def analyse(folder: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
     _print(_step(folder, lambda run: run.analyse()))
 
 
-def records(epoch: Annotated[int, typer.Argument(help="Which epoch, from 1")], folder: Folder = RESULTS) -> None:
+def records(
+    epoch: Annotated[int, typer.Argument(help="Which epoch, from 1")], folder: Folder = RESULTS
+) -> None:
     """Training records of an epoch (preprocess.ipynb)."""
     _print(_step(folder, lambda run: run.records(epoch)))
 

@@ -15,7 +15,9 @@ def verify(kind: str, file: Path, workers: int | None, timeout: float) -> None:
     from reasoner.verifiers import stream
 
     if str(file) == "-":
-        stream.verify_lines(kind, sys.stdin, sys.stdout, source="standard input", workers=workers, timeout=timeout)
+        stream.verify_lines(
+            kind, sys.stdin, sys.stdout, source="standard input", workers=workers, timeout=timeout
+        )
         return
     if not file.is_file():
         raise UsageError(f"no file {file}; give a JSON Lines file, or - for standard input")

@@ -40,7 +40,9 @@ def compose(name: str, overrides: Sequence[str], folder: Path, section: type[Sec
     """Plain data of a configuration, not yet validated."""
     known = names(folder)
     if name not in known:
-        raise ConfigurationError(f"no configuration {name!r}.{nearest(name, known)} There are: {', '.join(known)}")
+        raise ConfigurationError(
+            f"no configuration {name!r}.{nearest(name, known)} There are: {', '.join(known)}"
+        )
     groups = sorted(path.name for path in folder.iterdir() if path.is_dir())
     prepared = [_prepare(override, groups, section) for override in overrides]
     from hydra import compose as hydra_compose
@@ -115,7 +117,9 @@ def _known_or_raise(key: str, section: type[Section]) -> None:
             free = False
             continue
         if part not in current.model_fields:
-            beside = [f"{key[: -len(part)]}{name}" for name in current.model_fields] if key.endswith(part) else []
+            beside = (
+                [f"{key[: -len(part)]}{name}" for name in current.model_fields] if key.endswith(part) else []
+            )
             raise ConfigurationError(f"no key {key!r}.{nearest(key, [*beside, *keys(section)])}")
         annotation = current.model_fields[part].annotation
         free = get_origin(annotation) is dict
@@ -134,7 +138,9 @@ def _inner_section(annotation: Any) -> type[Section] | None:
 def _explain(detail: ErrorDetails, section: type[Section]) -> str:
     location = ".".join(str(part) for part in detail["loc"])
     if detail["type"] == "extra_forbidden":
-        return f"no key {location!r}.{nearest(location, [*_siblings(detail['loc'], section), *keys(section)])}"
+        return (
+            f"no key {location!r}.{nearest(location, [*_siblings(detail['loc'], section), *keys(section)])}"
+        )
     message = detail["msg"].removeprefix("Value error, ")
     given = detail.get("input")
     shown = f" (got {given!r})" if isinstance(given, str | int | float | bool) else ""

@@ -7,7 +7,6 @@ from pydantic import Field, field_validator, model_validator
 
 from reasoner.config.base import Section
 
-
 FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 HELD_OUT = "held-out"
 """The evaluation set that `data.held_out` cuts from the pool."""

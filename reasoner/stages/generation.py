@@ -40,12 +40,16 @@ def few_shot_asks(problems: Sequence[Problem], strategy: Strategy, config: FewSh
     """The prompts of step 0: worked examples of one strategy, then the question."""
     exemplars = load_exemplars(config.exemplars)
     return [
-        Ask(p, few_shot_prompt(exemplars, strategy, p.question, config.shots), True, str(strategy)) for p in problems
+        Ask(p, few_shot_prompt(exemplars, strategy, p.question, config.shots), True, str(strategy))
+        for p in problems
     ]
 
 
 def policy_asks(
-    problems: Sequence[Problem], tried: dict[str, list[tuple[str, str]]] | None, prompt: PromptConfig, model: Path
+    problems: Sequence[Problem],
+    tried: dict[str, list[tuple[str, str]]] | None,
+    prompt: PromptConfig,
+    model: Path,
 ) -> list[Ask]:
     """The policy's prompts: turn 1 of every problem, or turn 2 of those in `tried`.
 
@@ -81,7 +85,9 @@ def generate(
     if any(not ask.problem.question.strip() for ask in asks):
         raise DataError("a question is empty")
     requests = [
-        GenerationRequest(ask.problem.id, ask.prompt, decoding.sampling(), seed, index, "", ask.add_special_tokens)
+        GenerationRequest(
+            ask.problem.id, ask.prompt, decoding.sampling(), seed, index, "", ask.add_special_tokens
+        )
         for ask in asks
         for index in range(samples)
     ]
@@ -92,7 +98,10 @@ def generate(
             on_progress=bench.child_progress,
         )  # fmt: skip
     owners = [ask for ask in asks for _ in range(samples)]
-    rows = [_row(ask, request, done) for ask, request, done in zip(owners, requests, made.completions, strict=True)]
+    rows = [
+        _row(ask, request, done)
+        for ask, request, done in zip(owners, requests, made.completions, strict=True)
+    ]
     write_rows(out / FILE, rows)
     return {
         "asked": len(requests), "owed": made.made, "found": made.found,

@@ -19,13 +19,18 @@ def fingerprint(data: DataConfig) -> dict[str, Any]:
 
     A Hub data set without `revision` counts by its name: the commit that was found first is kept with the artifact.
     """
-    sources = {**{f"pool.{k}": s for k, s in data.pool.items()}, **{f"eval.{k}": s for k, s in data.evaluation.items()}}
+    sources = {
+        **{f"pool.{k}": s for k, s in data.pool.items()},
+        **{f"eval.{k}": s for k, s in data.evaluation.items()},
+    }
     found: dict[str, Any] = {}
     for name, source in sources.items():
         if source.kind == "file":
             path = Path(source.path)
             if not path.is_file():
-                raise DataError(f"data set {source.name!r}: no file {source.path}; give its path or leave it out")
+                raise DataError(
+                    f"data set {source.name!r}: no file {source.path}; give its path or leave it out"
+                )
             found[name] = file_hash(path)
         elif source.kind == "generated":
             found[name] = GENERATOR_VERSION

@@ -21,11 +21,15 @@ def write(
     report = RunReport(
         title=title,
         facts=facts,
-        tables=tuple(HeadlineTable.model_validate(_json(folder / "evaluation.json")) for folder in evaluations),
+        tables=tuple(
+            HeadlineTable.model_validate(_json(folder / "evaluation.json")) for folder in evaluations
+        ),
         few_shot=Analysis.from_row(_json(analysis / "analysis.json")),
         records=tuple(_records(epoch, folder) for epoch, folder in enumerate(records, start=1)),
         losses=tuple(_loss(epoch, folder) for epoch, folder in enumerate(adapters, start=1)),
-        left_out=tuple(f"{row['set']} row {row['row']}: {row['reason']}: {row['excerpt']}" for row in left_out),
+        left_out=tuple(
+            f"{row['set']} row {row['row']}: {row['reason']}: {row['excerpt']}" for row in left_out
+        ),
     )
     write_json(out / "report.json", report.model_dump(mode="json"))
     (out / "report.md").write_text(render_markdown(report))

@@ -31,7 +31,11 @@ def analyse(out: Path, attempts: Sequence[Attempt]) -> dict[str, Any]:
 
 
 def records_epoch1(
-    out: Path, problems: dict[str, list[Problem]], attempts: Sequence[Attempt], config: Epoch1Config, seed: int
+    out: Path,
+    problems: dict[str, list[Problem]],
+    attempts: Sequence[Attempt],
+    config: Epoch1Config,
+    seed: int,
 ) -> dict[str, Any]:
     """Records of epoch 1 for both splits."""
     chosen = {}

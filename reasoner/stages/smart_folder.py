@@ -45,7 +45,9 @@ class SmartFolder:
     def open(cls, path: Path, show: ShowProgress) -> "SmartFolder":
         """A folder that an earlier `infer` made."""
         if not (path / "config.json").is_file():
-            raise UsageError(f"{path} holds no SMART run (no config.json); start with: reasoner smart-infer MODEL {path} cot 1")
+            raise UsageError(
+                f"{path} holds no SMART run (no config.json); start with: reasoner smart-infer MODEL {path} cot 1"
+            )
         return cls(path, SmartConfig.model_validate_json((path / "config.json").read_text()), show)
 
     @classmethod
@@ -55,7 +57,9 @@ class SmartFolder:
         text = config.model_dump_json(indent=1) + "\n"
         saved = path / "config.json"
         if saved.is_file() and saved.read_text() != text:
-            raise UsageError(f"{path} was made with another model or configuration (see {saved}); choose another folder")
+            raise UsageError(
+                f"{path} was made with another model or configuration (see {saved}); choose another folder"
+            )
         folder = cls(path, config, show)
         if not (path / "problems" / "left-out.jsonl").is_file():
             questions.prepare(_made(path / "problems"), config.data, config.seed)
@@ -71,7 +75,9 @@ class SmartFolder:
         out = _made(self.path / "few-shot" / f"{strategy}-{part}")
         with self._bench(f"few-shot {strategy} {part}") as bench:
             decoding = self.config.few_shot.decoding
-            made = generation.generate(out, bench, asks, self._base(), self.config.engine, decoding, 1, self.config.seed)
+            made = generation.generate(
+                out, bench, asks, self._base(), self.config.engine, decoding, 1, self.config.seed
+            )
         return made | verdicts.judge(out, out, self.config.verify)
 
     def analyse(self) -> dict[str, Any]:
@@ -82,7 +88,10 @@ class SmartFolder:
         out, pool = _made(self._epoch(epoch) / "records"), questions.read_pool(self.path / "problems")
         if epoch == 1:
             return smart.records_epoch1(out, pool, self._few_shot(), self.config.epoch1, self.config.seed)
-        first, second = (verdicts.read([self._need(self._epoch(epoch) / turn, "smart-sample")]) for turn in ("turn1", "turn2"))
+        first, second = (
+            verdicts.read([self._need(self._epoch(epoch) / turn, "smart-sample")])
+            for turn in ("turn1", "turn2")
+        )
         return smart.records_later(out, pool, first, second, self.config.epoch2, self.config.seed, epoch)
 
     def train(self, epoch: int) -> dict[str, Any]:
@@ -93,7 +102,9 @@ class SmartFolder:
         config, prompt = self.config.train_for(epoch), self.config.prompt
         with self._bench(f"train epoch {epoch}") as bench:
             facts = training.train(adapter, bench, records, start, config, prompt, self.config.seed + epoch)
-            merged_facts = training.merge(merged, bench, start, adapter, records, prompt, self.config.engine.dtype)
+            merged_facts = training.merge(
+                merged, bench, start, adapter, records, prompt, self.config.engine.dtype
+            )
         return {"training": facts, "merge": merged_facts}
 
     def sample(self, epoch: int) -> dict[str, Any]:
@@ -105,7 +116,9 @@ class SmartFolder:
             for turn in ("turn1", "turn2"):
                 out = _made(self._epoch(epoch) / turn)
                 asks = generation.policy_asks(pool, tried, self.config.prompt, model.path)
-                generation.generate(out, bench, asks, model, self.config.engine, config.decoding, config.samples, seed)
+                generation.generate(
+                    out, bench, asks, model, self.config.engine, config.decoding, config.samples, seed
+                )
                 counts[turn] = verdicts.judge(out, out, self.config.verify)
                 if turn == "turn1":
                     tried, _ = smart.second_turns(pool, verdicts.read([out]), config, self.config.seed, epoch)
@@ -118,7 +131,9 @@ class SmartFolder:
             there = sorted(p.stem.removeprefix("eval-") for p in split.parent.glob("eval-*.jsonl"))
             raise DataError(f"no evaluation set {name!r} in {self.path}; there are: {', '.join(there)}")
         model, out = self.model(epoch), _made(self.path / "evaluation" / f"epoch{epoch}-{name}")
-        asks = generation.policy_asks(questions.read(split.parent, f"eval-{name}"), None, self.config.prompt, model.path)
+        asks = generation.policy_asks(
+            questions.read(split.parent, f"eval-{name}"), None, self.config.prompt, model.path
+        )
         with self._bench(f"evaluate {name}") as bench:
             decoding = self.config.evaluation.decoding
             generation.generate(out, bench, asks, model, self.config.engine, decoding, 1, self.config.seed)
@@ -133,7 +148,9 @@ class SmartFolder:
             return self._base()
         folder = self._need(self._epoch(epoch) / "model", "smart-train")
         weights = sorted(folder.glob("*.safetensors"))
-        return ModelFolder(folder, content_hash([file_hash(path) for path in weights]), self.config.model.path)
+        return ModelFolder(
+            folder, content_hash([file_hash(path) for path in weights]), self.config.model.path
+        )
 
     def _base(self) -> ModelFolder:
         found = resolve(self.config.model, Home.from_environment())
@@ -145,7 +162,9 @@ class SmartFolder:
     def _few_shot(self) -> list[Any]:
         parts = sorted(path.parent for path in (self.path / "few-shot").glob(f"*/{verdicts.FILE}"))
         if not parts:
-            raise DataError(f"{self.path} has no few-shot results; run: reasoner smart-infer MODEL {self.path} STRATEGY PART")
+            raise DataError(
+                f"{self.path} has no few-shot results; run: reasoner smart-infer MODEL {self.path} STRATEGY PART"
+            )
         return verdicts.read(parts)
 
     def _epoch(self, epoch: int) -> Path:

@@ -10,13 +10,17 @@ from reasoner.methods.smart.records import SolutionRecord
 from reasoner.prompts import Attempt, ChatRenderer, completion, load_template
 from reasoner.records import TrainingExample
 from reasoner.store.rows import read_rows, write_rows
+from reasoner.training.launch import run_merge, run_sft
+from reasoner.training.specs import MergeSpec, SftSpec
 from reasoner.workbench import ModelFolder, Workbench
 
 PARITY_PROMPTS = 8
 """Prompts on which the merged model is compared with base + adapter."""
 
 
-def examples(records: Sequence[SolutionRecord], prompt: PromptConfig, renderer: ChatRenderer) -> list[TrainingExample]:
+def examples(
+    records: Sequence[SolutionRecord], prompt: PromptConfig, renderer: ChatRenderer
+) -> list[TrainingExample]:
     """Render records as the policy will see and write them."""
     template, rendered = load_template(prompt.template), []
     for record in records:
@@ -25,14 +29,25 @@ def examples(records: Sequence[SolutionRecord], prompt: PromptConfig, renderer: 
         answer = renderer.completion_text(completion(record.strategy, record.solution))
         rendered.append(
             TrainingExample(
-                record.problem_id, text, answer, str(record.strategy), record.kind, tuple(map(str, record.tried))
+                record.problem_id,
+                text,
+                answer,
+                str(record.strategy),
+                record.kind,
+                tuple(map(str, record.tried)),
             )
         )
     return rendered
 
 
 def train(
-    out: Path, bench: Workbench, records: Path, model: ModelFolder, config: TrainConfig, prompt: PromptConfig, seed: int
+    out: Path,
+    bench: Workbench,
+    records: Path,
+    model: ModelFolder,
+    config: TrainConfig,
+    prompt: PromptConfig,
+    seed: int,
 ) -> dict[str, Any]:
     """Fine-tune an adapter on `records` into `out`; goes on from the last complete checkpoint in `bench.work`."""
     renderer = ChatRenderer(model.path)
@@ -55,18 +70,32 @@ def train(
         add_special_tokens=not renderer.has_chat_template,
     )  # fmt: skip
     with bench.engines.without_engine():
-        return run_sft(spec, log=bench.logs / f"train-{bench.work.name}.log", on_progress=bench.child_progress)
+        return run_sft(
+            spec, log=bench.logs / f"train-{bench.work.name}.log", on_progress=bench.child_progress
+        )
 
 
-def merge(out: Path, bench: Workbench, model: ModelFolder, adapter: Path, records: Path, prompt: PromptConfig, dtype: Dtype) -> dict[str, Any]:
+def merge(
+    out: Path,
+    bench: Workbench,
+    model: ModelFolder,
+    adapter: Path,
+    records: Path,
+    prompt: PromptConfig,
+    dtype: Dtype,
+) -> dict[str, Any]:
     """Merge the adapter into the model that it was trained on; fails where the merged model answers otherwise."""
     renderer = ChatRenderer(model.path)
     template = load_template(prompt.template)
-    questions = list(dict.fromkeys(row["question"] for row in read_rows(records / "train.jsonl")))[:PARITY_PROMPTS]
+    questions = list(dict.fromkeys(row["question"] for row in read_rows(records / "train.jsonl")))[
+        :PARITY_PROMPTS
+    ]
     prompts = tuple(renderer.render(template.messages(question)).text for question in questions)
     spec = MergeSpec(
         base=model.path, base_name=model.name, base_fingerprint=model.fingerprint, adapter=adapter, output=out,
         work=bench.work / "merge", prompts=prompts, dtype=dtype, add_special_tokens=not renderer.has_chat_template,
     )  # fmt: skip
     with bench.engines.without_engine():
-        return run_merge(spec, log=bench.logs / f"merge-{bench.work.name}.log", on_progress=bench.child_progress)
+        return run_merge(
+            spec, log=bench.logs / f"merge-{bench.work.name}.log", on_progress=bench.child_progress
+        )

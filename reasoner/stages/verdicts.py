@@ -27,9 +27,13 @@ def judge(out: Path, completions: Path, config: VerifyConfig) -> dict[str, Any]:
     wanted = [i for i, (strategy, _) in enumerate(parsed) if strategy is not None]
     answers = [Answer(Strategy(parsed[i][0] or ""), parsed[i][1], rows[i]["gold"]) for i in wanted]
     verdicts = [Verdict(Outcome.INCORRECT, "no_strategy")] * len(rows)
-    for i, verdict in zip(wanted, verify_solutions(answers, workers=config.workers, timeout=config.timeout), strict=True):
+    for i, verdict in zip(
+        wanted, verify_solutions(answers, workers=config.workers, timeout=config.timeout), strict=True
+    ):
         verdicts[i] = verdict
-    attempts = [_attempt(row, *parts, verdict) for row, parts, verdict in zip(rows, parsed, verdicts, strict=True)]
+    attempts = [
+        _attempt(row, *parts, verdict) for row, parts, verdict in zip(rows, parsed, verdicts, strict=True)
+    ]
     _stop_if_unscored(attempts, config)
     write_rows(out / FILE, [attempt.to_row() for attempt in attempts])
     return {
@@ -54,7 +58,7 @@ def _strategy_and_solution(row: dict[str, Any]) -> tuple[str | None, str]:
 def _attempt(row: dict[str, Any], strategy: str | None, solution: str, verdict: Verdict) -> Attempt:
     timeless = Verdict(verdict.outcome, verdict.reason, verdict.extracted)  # times would change the digest
     return Attempt(
-        problem_id=row["problem_id"], strategy=strategy, turn=row["turn"], tried=tuple(row["tried"]),
+        problem_id=row["problem_id"], strategy=None if strategy is None else Strategy(strategy), turn=row["turn"], tried=tuple(row["tried"]),
         index=row["index"], text=row["text"], solution=solution, verdict=timeless, finish=row["finish"],
     )  # fmt: skip
 

@@ -116,7 +116,7 @@ def _close(gold: Fraction, prediction: Fraction, exact: bool) -> bool:
 
 
 def _rounded(text: str) -> bool:
-    return "." in text and "overline" not in text or bool(re.search(r"[0-9]e", text, re.IGNORECASE))
+    return ("." in text and "overline" not in text) or bool(re.search(r"[0-9]e", text, re.IGNORECASE))
 
 
 def _number(text: str, policy: MathPolicy) -> tuple[Fraction, Measure] | None:

@@ -17,11 +17,10 @@ _COPULA = re.compile(
 )
 _WORD = re.compile(r"(?<!\\)(?<![A-Za-z\\{])[A-Za-z]{2,}|[\u00c0-\u024f\u0400-\u04ff\u0600-\u06ff\u0900-\u097f\u3040-\u9fff]+")
 _TERMS = frozenset(
-    "sin cos tan cot sec csc log ln exp sqrt pi theta alpha beta gamma lambda infinity inf and or mod percent percentage pct"
-    " cm mm km kg mg ml mi ft lb oz hr hrs min sec deg usd am pm".split()
+    ["sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "sqrt", "pi", "theta", "alpha", "beta", "gamma", "lambda", "infinity", "inf", "and", "or", "mod", "percent", "percentage", "pct", "cm", "mm", "km", "kg", "mg", "ml", "mi", "ft", "lb", "oz", "hr", "hrs", "min", "sec", "deg", "usd", "am", "pm"]
 )
 _FUNCTION_WORDS = frozenset(
-    "the is it we so of that this there because they you he she can not no if in to at by as for with was has have will".split()
+    ["the", "is", "it", "we", "so", "of", "that", "this", "there", "because", "they", "you", "he", "she", "can", "not", "no", "if", "in", "to", "at", "by", "as", "for", "with", "was", "has", "have", "will"]
 )
 _TRAILING = re.compile(r"\s*(?:\\?%|percent(?:age)?\b|pct\b|\\text\{[^{}]*\}|[A-Za-z]{1,12}(?:\^?[23²³])?(?=\s*[.,)]|\s*$))?")
 _PAIR = re.compile(r"\s*(?:,?\s*(?:and|or)\b|,)\s*")

@@ -54,7 +54,7 @@ _WRAPPED = re.compile(
 )
 _DEGREE = re.compile(r"\s*\^\{\\circ\}\s*([CF])?$")
 _NO_UNIT = frozenset(
-    "and or to not more less than least most about between out mod times plus minus pi is are base ln log sin cos tan".split()
+    ["and", "or", "to", "not", "more", "less", "than", "least", "most", "about", "between", "out", "mod", "times", "plus", "minus", "pi", "is", "are", "base", "ln", "log", "sin", "cos", "tan"]
 )
 
 

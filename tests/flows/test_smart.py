@@ -79,7 +79,9 @@ def test_too_few_correct_solutions_stop_before_training(home: Path, tiny: Path) 
     assert "train" not in stages_run(home)
 
 
-def test_a_missing_model_and_an_empty_data_set_are_told_in_a_line(home: Path, tiny: Path, tmp_path: Path) -> None:
+def test_a_missing_model_and_an_empty_data_set_are_told_in_a_line(
+    home: Path, tiny: Path, tmp_path: Path
+) -> None:
     with pytest.raises(ModelError, match="no-such-model"):
         run(tmp_path / "no-such-model")
     empty = tmp_path / "empty.jsonl"

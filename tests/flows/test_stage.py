@@ -1,4 +1,4 @@
-"""The stage decorator on a real server: cached by content, re-made when the artifact is gone, once for two at a time."""
+"""The stage decorator on a real server: cached by content, re-made when the artifact is gone, once for two callers."""
 
 import os
 import subprocess
