@@ -74,7 +74,7 @@ def interpreter() -> str:
 
 
 @cache
-def _code(name: str) -> Any:
+def child_code(name: str) -> Any:
     source = resources.files("reasoner.sandbox.inside").joinpath(name).read_text(encoding="utf-8")
     return compile(source, f"<sandbox {name}>", "exec", dont_inherit=True)
 
@@ -108,7 +108,7 @@ class Child:
         self._ready = False
         self._started = time.monotonic()
         config = settings | _limit_fields(limits) | {"job": job | {"budget": self._output_left // 2}}
-        self._outgoing = frame((_code("jail.py"), tuple(_code(name) for name in programs), config))
+        self._outgoing = frame((child_code("jail.py"), tuple(child_code(name) for name in programs), config))
         try:
             self._process = subprocess.Popen(
                 [interpreter(), "-I", "-S", "-B", "-c", _LOADER],
@@ -171,7 +171,7 @@ class Child:
                 self.kill()
                 raise Stopped(Status.TIMEOUT, "no answer within the time limit")
             self._pump(left)
-        return _parse(self._lines.popleft())
+        return parse_line(self._lines.popleft())
 
     def _pump(self, seconds: float) -> None:
         """Move what the pipes have, waiting at most a tick."""
@@ -283,7 +283,7 @@ def _limit_fields(limits: Limits) -> dict[str, int]:
     }
 
 
-def _parse(line: bytes) -> dict[str, Any]:
+def parse_line(line: bytes) -> dict[str, Any]:
     """An object of the result channel. Anything else was not written by the harness."""
     try:
         found = json.loads(line)

@@ -1,7 +1,7 @@
 """A seccomp filter, built with libseccomp where this machine has it.
 
-It refuses (EPERM) what no solution of a problem needs and what kernel exploits and escapes do: tracing,
-mounts, namespaces, keys, bpf, io_uring, userfaultfd, every socket but AF_UNIX, memory that outlives a process. It is
+It refuses (EPERM) what no solution of a problem needs and what exploits and escapes do: tracing, mounts,
+namespaces, keys, bpf, io_uring, userfaultfd, every socket but AF_UNIX, memory that outlives a process. It is
 a second wall: the namespaces hold without it. The 32-bit and x32 entries of an x86-64 kernel are closed too.
 """
 

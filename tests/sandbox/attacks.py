@@ -348,7 +348,7 @@ EXHAUSTIONS: dict[str, Exhaustion] = {
     ),
     "zip bomb": Exhaustion(
         "import zlib\ndef f(a, b):\n    c = zlib.compress(bytes(8 << 20), 1)\n    return len([zlib.decompress(c) for _ in range(200)])",
-        ("memory",),
+        ("memory", "timeout"),
     ),
     "sleep": Exhaustion("import time\ndef f(a, b): time.sleep(10 ** 6)", ("timeout",)),
     "a loop that catches everything": Exhaustion(

@@ -313,7 +313,7 @@ def run_init(config: dict[str, Any], harness: Any) -> None:
         _tell(supervise(worker, config["memory_bytes"]))
         code = 0
     except BaseException as error:
-        _tell(f"error {error}")
+        _tell(f"error {getattr(error, 'strerror', None) or error}")
     finally:
         os._exit(code)
 
@@ -342,6 +342,6 @@ def run(config: dict[str, Any], harness: Any) -> None:
         os.close(1)
         os.waitpid(init, 0)
     except BaseException as error:
-        _tell(f"error {error}")
+        _tell(f"error {getattr(error, 'strerror', None) or error}")
     finally:
         os._exit(0)
