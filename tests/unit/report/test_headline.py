@@ -73,3 +73,14 @@ def test_incomplete_few_shot_attempts_are_noted() -> None:
 def test_tables_survive_json() -> None:
     table = headline("toy", BASE, [("epoch 1", solving(20)), ("epoch 2", solving(34))])
     assert HeadlineTable.model_validate_json(table.model_dump_json()) == table
+
+
+def test_controls_are_compared_with_the_last_policy_and_not_with_each_other() -> None:
+    controls = [("RFT", solving(30)), ("shuffled labels", solving(25))]
+    rows = headline("toy", BASE, [("epoch 1", solving(20))], controls=controls).rows
+    assert [row.previous.against for row in rows if row.kind == "control" and row.previous] == [
+        "epoch 1",
+        "epoch 1",
+    ]
+    (alone,) = headline("toy", [], [], controls=controls[:1]).rows
+    assert alone.best is None and alone.previous is None
