@@ -43,10 +43,10 @@ def prepare_problems(out: Draft, data: DataConfig, seed: int) -> None:
     out.metadata |= questions.prepare(out.path, data, seed)
 
 
-@stage("model", kind="model", version=1)
+@stage("model", kind="model", version=1, outside=True)
 def prepare_model(out: Draft, model: ModelConfig) -> Path:
     """The base model on disk: found, fetched from the Hub, or converted from a packaged file."""
-    found = resolve(model, Home.from_environment())
+    found = resolve(model, Home.from_environment().path)
     out.metadata |= {"model": model.path, "revision": found.revision}
     return found.folder
 

@@ -35,7 +35,7 @@ from pydantic import TypeAdapter
 from reasoner.errors import ArtifactError
 from reasoner.ids import content_hash
 from reasoner.records import ArtifactRef
-from reasoner.store import Store, verify_ref
+from reasoner.store import Draft, Store, verify_ref
 from tasks.context import current, in_stage
 from tasks.locks import FlockLockManager
 
@@ -79,7 +79,7 @@ class VerifiedRefSerializer(Serializer):
 class Stage:
     """A stage: call it in a flow, or `run` it without Prefect. Made by the decorator `stage`.
 
-    Its function fills the draft, or returns the path of a folder that lies outside the store and is to be registered.
+    Its function fills the draft; with `outside` it returns a folder outside the store, which is registered.
     """
 
     def __init__(
@@ -89,10 +89,12 @@ class Stage:
         kind: str,
         version: int,
         gpu: bool,
+        outside: bool,
         external: Callable[[dict[str, Any]], Any] | None,
         label: Callable[[dict[str, Any]], str] | None,
     ) -> None:
-        self.function, self.name, self.kind, self.version, self.gpu = function, name, kind, version, gpu
+        self.function, self.name, self.kind, self.version = function, name, kind, version
+        self.gpu, self.outside = gpu, outside
         self._external, self._label = external, label
         signature = inspect.signature(function)
         self.signature = signature.replace(
@@ -139,12 +141,16 @@ class Stage:
         """Compute the stage here and now and publish its artifact."""
         context, key, started = current(), self.key(arguments), time.monotonic()
         facts = {"stage": self.name, "version": self.version, "key": key, "arguments": self.encode(arguments)}
-        with in_stage(key, self.label(arguments)), context.store.writer(self.kind, metadata=facts) as draft:
-            outside = self.function(draft, **arguments)
-            draft.metadata |= {"seconds": round(time.monotonic() - started, 3), "environment": environment()}
-            if outside is not None:
-                return context.store.register(self.kind, outside, draft.metadata)
-        return draft.ref
+        with in_stage(key, self.label(arguments)):
+            if self.outside:
+                draft = Draft(context.home.work / key, facts)
+                folder = self.function(draft, **arguments)
+                assert folder is not None, f"stage {self.name} must return the folder to register"
+                return context.store.register(self.kind, folder, _complete(draft.metadata, started))
+            with context.store.writer(self.kind, metadata=facts) as draft:
+                self.function(draft, **arguments)
+                _complete(draft.metadata, started)
+            return draft.ref
 
     def _compute(self, arguments: dict[str, Any]) -> ArtifactRef:
         context = current()
@@ -184,11 +190,18 @@ def stage(
     kind: str,
     version: int,
     gpu: bool = False,
+    outside: bool = False,
     external: Callable[[dict[str, Any]], Any] | None = None,
     label: Callable[[dict[str, Any]], str] | None = None,
 ) -> Callable[[Callable[..., Path | None]], Stage]:
     """Decorate a stage function. Raise `version` whenever its result would change for the same inputs."""
-    return lambda function: Stage(function, name, kind, version, gpu, external, label)
+    return lambda function: Stage(function, name, kind, version, gpu, outside, external, label)
+
+
+def _complete(metadata: dict[str, Any], started: float) -> dict[str, Any]:
+    """Add how long it took and in what environment."""
+    metadata |= {"seconds": round(time.monotonic() - started, 3), "environment": environment()}
+    return metadata
 
 
 @functools.cache
