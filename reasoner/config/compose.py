@@ -50,12 +50,13 @@ def compose(name: str, overrides: Sequence[str], folder: Path, section: type[Sec
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     try:
         with initialize_config_dir(str(folder), version_base="1.3"):
             composed = hydra_compose(name, overrides=prepared)
         plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise ConfigurationError(_hydra_message(name, error, folder)) from error
     if not isinstance(plain, dict):
         raise ConfigurationError(f"configuration {name!r} is not a mapping")

@@ -153,7 +153,7 @@ class SmartFolder:
         )
 
     def _base(self) -> ModelFolder:
-        found = resolve(self.config.model, Home.from_environment())
+        found = resolve(self.config.model, Home.from_environment().path)
         return ModelFolder(found.folder, found.fingerprint, self.config.model.path)
 
     def _pool(self) -> list[Any]:

@@ -70,9 +70,8 @@ def train(
         add_special_tokens=not renderer.has_chat_template,
     )  # fmt: skip
     with bench.engines.without_engine():
-        return run_sft(
-            spec, log=bench.logs / f"train-{bench.work.name}.log", on_progress=bench.child_progress
-        )
+        done = run_sft(spec, bench.logs / f"train-{bench.work.name}.log", bench.child_progress)
+    return {"training": done.training, "metrics": done.metrics}
 
 
 def merge(
@@ -96,6 +95,5 @@ def merge(
         work=bench.work / "merge", prompts=prompts, dtype=dtype, add_special_tokens=not renderer.has_chat_template,
     )  # fmt: skip
     with bench.engines.without_engine():
-        return run_merge(
-            spec, log=bench.logs / f"merge-{bench.work.name}.log", on_progress=bench.child_progress
-        )
+        done = run_merge(spec, bench.logs / f"merge-{bench.work.name}.log", bench.child_progress)
+    return {"model": model.name, "parity": done.metrics}

@@ -25,7 +25,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def settings(model: Path, *more: str) -> list[str]:
     return [
-        f"model.path={model}", "engine.kind=scripted", "engine.options={script: 'tests.support.solver:solve'}",
+        f"model.path={model}", "engine=scripted", "engine.options.script=tests.support.solver:solve",
         "train.precision=fp32", "train.max_length=512", "train.batch_size=16", "train.lr=1e-2", *more,
     ]  # fmt: skip
 
@@ -69,13 +69,13 @@ def test_from_questions_to_report_and_again_from_the_cache(home: Path, tiny: Pat
 
 def test_a_model_that_names_no_strategy_is_stopped_before_self_sampling(home: Path, tiny: Path) -> None:
     with pytest.raises(CollapseError, match="name no strategy"):
-        run(tiny, "engine.options={script: 'tests.support.solver:forgetful'}")
+        run(tiny, "engine.options.script=tests.support.solver:forgetful")
     assert "sample" not in stages_run(home) and "train" in stages_run(home)
 
 
 def test_too_few_correct_solutions_stop_before_training(home: Path, tiny: Path) -> None:
     with pytest.raises(TrainingError, match="solved too few questions"):
-        run(tiny, "engine.options={script: 'tests.support.solver:hopeless'}")
+        run(tiny, "engine.options.script=tests.support.solver:hopeless")
     assert "train" not in stages_run(home)
 
 
