@@ -15,7 +15,7 @@ from reasoner.store.remote import Remote
 
 @pytest.fixture(params=["memory", "folder"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A URL of a store that is not the local folder kind: in memory, or the local file system through fsspec."""
+    """A URL that is no plain folder: in memory, or the local file system through fsspec."""
     monkeypatch.setenv("REASONER_CACHE", str(tmp_path / "default-cache"))
     if request.param == "memory":
         return f"memory://{uuid.uuid4().hex}/store"
@@ -86,7 +86,7 @@ def test_the_manifest_is_uploaded_last(url: str, tmp_path: Path, monkeypatch: py
         real(local, remote, **more)
 
     monkeypatch.setattr(one.remote.fs, "put_file", failing)
-    with pytest.raises(InfrastructureError, match="cannot upload thing/.*connection lost"):
+    with pytest.raises(InfrastructureError, match=r"cannot upload thing/.*connection lost"):
         publish(one, FILES)
     assert len(sent) == 3 and not any(name.endswith(MANIFEST) for name in sent)
     assert one.list() == []
