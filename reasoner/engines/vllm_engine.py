@@ -78,6 +78,8 @@ class VllmEngine:
         `logprobs` are those of the distribution that was sampled from: after temperature, top-k and top-p,
         and the plain softmax where decoding is greedy.
         """
+        from vllm.inputs import tokens_input
+
         wanted = list(requests)
         for request in wanted:
             require_loaded(request, self._adapters)
@@ -93,7 +95,7 @@ class VllmEngine:
                     running[request_id] = i
                     self._engine.add_request(
                         request_id,
-                        {"prompt_token_ids": prompts[i].tolist()},
+                        tokens_input(prompts[i].tolist()),
                         parameters[wanted[i].sampling],
                         lora_request=self._adapters.get(wanted[i].adapter),
                     )

@@ -1,7 +1,8 @@
 """Real engines on a tiny model: vLLM in a process of its own, transformers in this one.
 
-Wrong if the engines disagree on greedy tokens or log-probabilities, if a request is lost or answered twice, if an
-adapter leaks into the base or old weights survive a reload, if samples repeat, or if a death goes unnoticed.
+Wrong if the engines disagree on greedy tokens or log-probabilities, if a request is lost or answered
+twice, if an adapter leaks into the base or old weights survive a reload, if samples repeat, or if a death
+goes unnoticed.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """A tiny random Llama with its own tokenizer, made on the spot, and adapters for it.
 
-head_dim is 32, since vLLM's CPU attention does not know 16. In float32 the same weights give the same greedy tokens
-in both engines, apart from ties.
+head_dim is 32, since vLLM's CPU attention does not know 16. In float32 the same weights give the same greedy
+tokens in both engines, apart from ties.
 """
 
 from pathlib import Path
