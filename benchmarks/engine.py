@@ -1,6 +1,6 @@
 """What our path costs over bare vLLM: same model, prompts and settings; tokens a second and their ratio.
 
-    python benchmarks/engine.py MODEL_FOLDER [--prompts 64] [--tokens 64] [--rounds 5] [--samples 1] [--out F.json]
+    python benchmarks/engine.py MODEL_FOLDER [--prompts 64] [--tokens 64] [--rounds 5] [--samples 1] [--out F]
 
 Ours is a RemoteEngine whose completions are written to a journal (JSON Lines, fsync at most every 0.2 s), as
 the ledger does. Bare is `vllm.LLM.generate` in a process of its own with our engine's arguments. Both stay

@@ -92,13 +92,13 @@ def test_both_engines_write_the_same_greedy_tokens(engines: dict[str, Engine]) -
 @pytest.mark.parametrize("name", ENGINES)
 def test_an_end_token_counts_and_is_not_text(name: str, engines: dict[str, Engine]) -> None:
     drawn = answers(
-        engines[name], [ask(temperature=1.5, tokens=60, index=i) for i in range(40)], logprobs=True
+        engines[name], [ask(temperature=1.5, tokens=40, index=i) for i in range(40)], logprobs=True
     )
     ended = [c for c in drawn if c.finish == "stop"]
-    assert ended, "none of 40 samples of a random model ended: 60 tokens of 259 should"
+    assert ended, "no sample of a random model ended, which 6 of 40 should"
     for c in ended:
         assert (c.token_ids[-1], 1 in c.token_ids[:-1], "</s>" in c.text) == (1, False, False)
-        assert c.completion_tokens == len(c.token_ids) == len(c.logprobs) <= 60
+        assert c.completion_tokens == len(c.token_ids) == len(c.logprobs) <= 40
 
 
 @pytest.mark.parametrize("name", ENGINES)
