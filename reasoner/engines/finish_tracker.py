@@ -83,7 +83,8 @@ class FinishTracker:
         whole = self._decode(before + ids)
         text = whole[len(lead) :] if whole.startswith(lead) else self._decode(ids)
         ends = [at for s in self._stop if (at := text.find(s)) >= 0]
-        return text[: min(ends)] if ends else text
+        # As vLLM does: a character whose last bytes never came is no text.
+        return text[: min(ends)] if ends else text.rstrip("\ufffd")
 
     def _decode(self, ids: list[int]) -> str:
         text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
