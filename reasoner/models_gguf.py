@@ -50,7 +50,7 @@ def convert(gguf: Path, folder: Path) -> None:
 
 
 def special_token_ids(gguf: Path) -> dict[str, int]:
-    """The special tokens that the file's header names; the end token also pads where no pad token is named."""
+    """The special tokens of the header; the end token also pads where no pad token is named."""
     from gguf import GGUFReader
 
     fields = GGUFReader(gguf).fields

@@ -159,7 +159,7 @@ def age_ago(draw: Draw) -> Made:
 def two_eaten(draw: Draw) -> Made:
     name, thing, a, b = draw.names()[0], draw.thing(SWEETS), draw.number(2, 9), draw.number(3, 12)
     return (
-        f"{name} makes {a} plates of {b} {thing}. Then two of the {thing} are eaten. "
+        f"{name} fills {a} plates with {b} {thing} each. Then two of the {thing} are eaten. "
         f"How many {thing} are left?",
         f"{a} * {b} - 2",
     )

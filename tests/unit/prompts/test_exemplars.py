@@ -9,6 +9,7 @@ from reasoner.problems import word_problems
 from reasoner.prompts import few_shot_prompt, load_exemplars
 from reasoner.prompts.files import FOLDER
 from reasoner.records import Strategy
+from reasoner.sandbox import run_programs
 from reasoner.verifiers.numbers import extract_number, numbers_equal, parse_number, read_gold
 from reasoner.verifiers.solutions import program_of
 
@@ -47,14 +48,15 @@ def equations(line: str) -> list[tuple[str, float]]:
     return [(left, float(right)) for left, right in found]
 
 
-@pytest.mark.parametrize(("name", "number"), CASES)
-def test_programs_compute_the_answer(name, number):
-    item = load_exemplars(name).exemplars[number]
-    program = program_of(item.solution(Strategy.POT))
-    assert program is not None
-    values: dict = {}
-    exec(program, values)  # our own files, not a model's
-    assert float(values["answer"]) == float(item.answer)
+@pytest.mark.sandbox
+@pytest.mark.parametrize("name", SETS)
+def test_programs_compute_the_answer(name):
+    items = load_exemplars(name).exemplars
+    programs = [program_of(item.solution(Strategy.POT)) for item in items]
+    results = run_programs(programs, timeout=10.0)
+    assert [(result.status.value, result.value) for result in results] == [
+        ("ok", repr(float(item.answer))) for item in items
+    ]
 
 
 @pytest.mark.parametrize("name", SETS)
