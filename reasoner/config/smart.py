@@ -24,6 +24,7 @@ class EngineConfig(Section):
     """What generates."""
 
     kind: Literal["vllm", "transformers", "scripted"] = "vllm"
+    """`scripted` answers with a Python function, for tests."""
     dtype: Dtype = "bfloat16"
     """Precision of the weights that are served and merged."""
     options: dict[str, Any] = {}
@@ -128,6 +129,7 @@ class TrainConfig(Section):
     precision: Literal["bf16", "fp32"] = "bf16"
     """`bf16` computes in bfloat16 autocast over float32 adapter weights."""
     gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third more time."""
     eval_steps: int = Field(default=2000, ge=1)
     """Optimiser steps between validation losses."""
     save_steps: int = Field(default=2000, ge=1)

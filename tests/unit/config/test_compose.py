@@ -1,0 +1,98 @@
+"""Configurations: every file loads, overrides arrive, mistakes name what was meant."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reasoner.config import compose
+from reasoner.config.smart import SmartConfig
+from reasoner.errors import ConfigurationError
+
+PIPELINES = compose.names()
+GROUPS = sorted(p for p in compose.CONFIG_FOLDER.glob("*/*.yaml"))
+NEEDS = {
+    "data=file": ["data.pool.mine.path=mine.jsonl"],
+    "model=local": ["model.path=./somewhere"],
+    "engine=scripted": ["engine.options.script=a:b"],
+}
+
+
+def load(*overrides: str, name: str = "smart-demo") -> SmartConfig:
+    return compose.load(name, overrides, SmartConfig)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_pipeline_loads_and_survives_json(name: str) -> None:
+    config = load(name=name)
+    assert SmartConfig.model_validate_json(config.model_dump_json()) == config
+    json.loads(config.model_dump_json())
+
+
+@pytest.mark.parametrize("path", GROUPS, ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_every_option_of_every_group_loads(path: Path) -> None:
+    option = f"{path.parent.name}={path.stem}"
+    load(option, *NEEDS.get(option, []))
+
+
+def test_overrides_arrive_by_their_dotted_names() -> None:
+    config = load("train.lr=1e-5", "few_shot.decoding.stop=['a b']", "engine.options.max_num_seqs=7", "epochs=3")
+    assert config.train.lr == 1e-5 and config.epochs == 3
+    assert config.few_shot.decoding.stop == ("a b",)
+    assert config.engine.options["max_num_seqs"] == 7
+    assert load("data.pool.word_problems.limit=300").data.pool["word_problems"].limit == 300
+
+
+def test_later_epochs_may_train_otherwise() -> None:
+    config = load("train.lr=1e-3", "train_later={lr: 2e-4}")
+    assert config.train_for(1).lr == 1e-3 and config.train_for(2).lr == 2e-4
+    assert config.train_for(2).batch_size == config.train_for(1).batch_size
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("train.lrr=2", "Did you mean 'train.lr'"),
+        ("trian.lr=2", "Did you mean 'train.lr'"),
+        ("train.learning_rate=2", "no key 'train.learning_rate'"),
+        ("data.pool.word_problems.lmit=3", "Did you mean 'data.pool.word_problems.limit'"),
+        ("train_later={lrr: 3}", "Did you mean"),
+        ("train.lr=-1", "greater than 0"),
+        ("train.lr=fast", "number"),
+        ("epochs=0", "greater than or equal to 1"),
+        ("few_shot.strategies=[cot,pott]", "'cot', 'sub' or 'pot'"),
+        ("model=smolm2", "Did you mean 'smollm2'"),
+        ("model.path=", "at least 1 character"),
+        ("data.held_out=0", "no evaluation questions"),
+        ("data.held_out=0.95", "below 1"),
+        ("nonsense", "key=value"),
+        ("data=file", "data.pool.mine.path"),
+        ("engine.options={script: ???}", "configuration"),
+    ],
+)
+def test_a_mistake_is_named_with_what_was_meant(override: str, words: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(override)
+    assert words in str(caught.value) and len(str(caught.value).splitlines()) <= 2
+    assert caught.value.exit_code == 2
+
+
+def test_an_unknown_pipeline_names_those_there_are() -> None:
+    with pytest.raises(ConfigurationError, match=r"Did you mean 'smart-epoch2'.*smart-demo"):
+        load(name="smart-epoch3")
+
+
+def test_every_field_of_the_configuration_says_what_it_is() -> None:
+    def undocumented(section: type, prefix: str = "") -> list[str]:
+        found = []
+        for name, field in section.model_fields.items():
+            inner = compose._inner_section(field.annotation)
+            if inner is not None:
+                found += undocumented(inner, f"{prefix}{name}.")
+            elif field.description is None:
+                found.append(prefix + name)
+        return found
+
+    obvious = {"config", "top_p", "r", "alpha", "dropout", "modules", "lr", "scheduler", "weight_decay", "seed",
+               "max_grad_norm", "save_total_limit", "logging_steps", "warmup_steps", "method", "confidence"}  # fmt: skip
+    assert [key for key in undocumented(SmartConfig) if key.rsplit(".", 1)[-1] not in obvious] == []
