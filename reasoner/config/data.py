@@ -7,7 +7,6 @@ from pydantic import Field, field_validator, model_validator
 
 from reasoner.config.base import Section
 
-
 FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 HELD_OUT = "held-out"
 """The evaluation set that `data.held_out` cuts from the pool."""
@@ -113,3 +112,8 @@ class DataConfig(Section):
         if not self.evaluation and self.held_out == 0:
             raise ValueError("no evaluation questions: name a set under data.evaluation or set data.held_out")
         return self
+
+    @property
+    def evaluation_names(self) -> tuple[str, ...]:
+        """Names of the evaluation sets, `held-out` first where the pool is cut."""
+        return ((HELD_OUT,) if self.held_out else ()) + tuple(self.evaluation)

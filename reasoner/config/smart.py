@@ -8,22 +8,24 @@ from reasoner.config.base import Section
 from reasoner.config.data import DataConfig
 from reasoner.records import Sampling, Strategy
 
+Dtype = Literal["bfloat16", "float16", "float32"]
+
 
 class ModelConfig(Section):
     """The base model."""
 
-    path: str
+    path: str = Field(min_length=1)
     """A local folder, a Hub id, or `package:NAME/FILE.gguf` for a GGUF file that a Python package ships."""
     revision: str | None = None
     """The Hub commit; unset means the newest, whose commit is recorded."""
-    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
-    """Precision of the weights that are served and merged."""
 
 
 class EngineConfig(Section):
     """What generates."""
 
     kind: Literal["vllm", "transformers", "scripted"] = "vllm"
+    dtype: Dtype = "bfloat16"
+    """Precision of the weights that are served and merged."""
     options: dict[str, Any] = {}
     """Passed to the engine: `max_model_len`, `gpu_memory_utilization`, `block_size`, `max_num_seqs`, …"""
 

@@ -12,8 +12,8 @@ from reasoner.records import Completion, GenerationRequest
 class EngineSettings:
     """How to start an engine. `kind` is `vllm`, `transformers` or `scripted`.
 
-    `options` go to the engine as they are (`max_model_len`, `gpu_memory_utilization`, `block_size`, `script`, …);
-    an unknown option is a `ConfigurationError`.
+    `options` go to the engine as they are (`max_model_len`, `gpu_memory_utilization`, `block_size`,
+    `script`, …); an unknown option is a `ConfigurationError`.
     """
 
     kind: str
@@ -42,8 +42,9 @@ class Engine(Protocol):
     ) -> Iterator[tuple[int, Completion]]:
         """Yield `(i, completion)` for the i-th request as soon as it is finished, in any order.
 
-        Every request is answered exactly once or the iterator raises `EngineError`. Requests that differ only in
-        `index` are independent samples of one prompt. With `logprobs`, `token_ids` and `logprobs` are filled in.
+        Every request is answered exactly once or the iterator raises `EngineError`. Requests that differ
+        only in `index` are independent samples of one prompt. With `logprobs`, `token_ids` and `logprobs`
+        are filled in.
         """
 
     def close(self) -> None:

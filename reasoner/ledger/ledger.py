@@ -10,7 +10,8 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,6 +22,7 @@ from reasoner.ledger.journal import Journal
 from reasoner.ledger.lines import pack
 from reasoner.process.locks import FileLock
 from reasoner.records import Completion, GenerationRequest, Sampling
+from reasoner.store.durable import make_folder
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,7 @@ OFFSET_BITS = 48
 KEY = re.compile(r"[0-9a-f]{32}")
 _ENTRY, _SHARED = b'{"key":"', b'{"shared":"'
 _ID = 32
+_COMPLETION_FIELDS = fields(Completion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Ledger:
         """Bad lines found in the middle of journals."""
         try:
             if not readonly:
-                self.folder.mkdir(parents=True, exist_ok=True)
+                make_folder(self.folder)
                 self._lock = self._lock_one()
             self._load()
         except OSError as error:
@@ -94,8 +97,8 @@ class Ledger:
         A key that is there already keeps its first completion. Raises InfrastructureError when the disk
         refuses; then nothing of the batch is kept.
         """
-        if self._own is None:
-            raise UsageError(f"the ledger {self.folder} is closed or was opened for reading only")
+        if self._own is None or self._lock is None or not self._lock.held:
+            raise UsageError(f"the ledger {self.folder} is closed, read-only, or of the parent of this fork")
         lines: list[bytes] = []
         places: dict[bytes, int] = {}
         shared: set[bytes] = set()
@@ -194,11 +197,11 @@ class Ledger:
         return dict(row)
 
     def _shared_lines(self, request: GenerationRequest, new: set[bytes]) -> Iterator[bytes]:
-        for name, value in (("prompt", request.prompt), ("settings", _settings(request))):
-            digest = content_hash(value, _ID)
+        for name, digest in (("prompt", _prompt_hash(request.prompt)), ("settings", _settings(request)[0])):
             packed = bytes.fromhex(digest)
             if packed not in self._written and packed not in new:
                 new.add(packed)
+                value = request.prompt if name == "prompt" else _settings(request)[1]
                 yield pack({"shared": digest, name: value})
 
     def _entry(self, row: dict[str, Any], journal: Journal, shared: dict[str, int]) -> Entry:
@@ -219,19 +222,42 @@ def _entry_row(key: str, request: GenerationRequest, completion: Completion) -> 
         "problem_id": request.problem_id,
         "index": request.index,
         "seed": request.seed,
-        "prompt": content_hash(request.prompt, _ID),
-        "settings": content_hash(_settings(request), _ID),
-        "completion": completion.to_row(),
+        "prompt": _prompt_hash(request.prompt),
+        "settings": _settings(request)[0],
+        "completion": _completion_row(completion),
     }
 
 
-def _settings(request: GenerationRequest) -> dict[str, Any]:
-    return {
+# The samples of one prompt come together: hashing it again for each took most of the time of an append.
+@lru_cache(maxsize=1024)
+def _prompt_hash(prompt: str) -> str:
+    return content_hash(prompt, _ID)
+
+
+def _settings(request: GenerationRequest) -> tuple[str, dict[str, Any]]:
+    """What requests have in common besides the prompt, with its hash."""
+    return _hashed_settings(
+        repr(request.sampling), request.sampling, request.adapter, request.add_special_tokens
+    )
+
+
+@lru_cache(maxsize=1024)
+def _hashed_settings(
+    text: str, sampling: Sampling, adapter: str, special: bool
+) -> tuple[str, dict[str, Any]]:
+    # `text` is in the cache's key because 1 and 1.0 are equal here but not in JSON.
+    row = {
         "schema": SCHEMA,
-        "sampling": request.sampling.to_row(),
-        "adapter": request.adapter,
-        "add_special_tokens": request.add_special_tokens,
+        "sampling": sampling.to_row(),
+        "adapter": adapter,
+        "add_special_tokens": special,
     }
+    return content_hash(row, _ID), row
+
+
+def _completion_row(completion: Completion) -> dict[str, Any]:
+    """As `to_row`, without copying every token: there may be thousands."""
+    return {field.name: getattr(completion, field.name) for field in _COMPLETION_FIELDS}
 
 
 def _completion(row: dict[str, Any]) -> Completion:

@@ -11,11 +11,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from reasoner.engines.protocol import Engine
-from reasoner.errors import EngineError, UsageError
+from reasoner.errors import EngineError
+from reasoner.ledger.keys import Fingerprint, request_keys
 from reasoner.ledger.ledger import Ledger
 from reasoner.records import Completion, GenerationRequest
-
-Fingerprint = str | Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def complete(
     left some unanswered, or died; the same call again makes what is then owed.
     """
     requests = list(requests)
-    keys = _keys(requests, fingerprint)
+    keys = request_keys(requests, fingerprint)
     owed: dict[str, GenerationRequest] = {}
     for key, request in zip(keys, requests, strict=True):
         if key not in ledger and key not in owed:
@@ -100,18 +99,6 @@ def complete(
             raise EngineError(f"the completion {key} was damaged on the disk: run the same command again")
         completions.append(completion)
     return Completed(completions, len(owed), total - len(owed))
-
-
-def _keys(requests: Sequence[GenerationRequest], fingerprint: Fingerprint) -> list[str]:
-    adapters = sorted({request.adapter for request in requests})
-    if isinstance(fingerprint, str):
-        if len(adapters) > 1:
-            raise UsageError(f"requests for several adapters ({', '.join(adapters)}) need a fingerprint each")
-        return [request.key(fingerprint) for request in requests]
-    missing = [repr(name) for name in adapters if name not in fingerprint]
-    if missing:
-        raise UsageError(f"no fingerprint for the adapter {', '.join(missing)}")
-    return [request.key(fingerprint[request.adapter]) for request in requests]
 
 
 class _Maker:

@@ -1,4 +1,4 @@
-"""Child processes that die with their parent (`child`), progress from inside them (`progress`), locks (`locks`)."""
+"""Children that die with their parent (`child`), their progress (`progress`), and locks (`locks`)."""
 
 from reasoner.process.child import Child, run_child, start_child
 from reasoner.process.locks import FileLock

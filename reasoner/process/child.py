@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from reasoner.errors import ChildFailedError
+from reasoner.errors import ChildFailedError, InfrastructureError
 from reasoner.process.environment import child_environment
 
 GUARD = Path(__file__).with_name("guard.py")
@@ -64,7 +64,7 @@ def start_child(
     grace: float = GRACE,
     cwd: Path | None = None,
 ) -> "Child":
-    """Start `argv` and return at once; see `run_child`. Use the result with `with`: its end ends the child."""
+    """Start `argv` and return at once; see `run_child`. Use it with `with`, whose end ends the child."""
     return Child([str(part) for part in argv], Path(log), on_progress, env, grace, cwd)
 
 
@@ -112,6 +112,10 @@ class Child:
                     pass_fds=[theirs.fileno(), progress],
                     start_new_session=True,
                 )  # fmt: skip
+        except OSError as error:
+            self._close()
+            where = error.filename or log
+            raise InfrastructureError(f"cannot start {argv[0]}: {error.strerror} ({where})") from error
         except BaseException:
             self._close()
             raise
@@ -185,6 +189,11 @@ class Child:
             self.terminate()
         finally:
             # After a second interrupt: the closed socket tells the guard to hurry.
+            self._close()
+
+    def __del__(self) -> None:
+        # A child that nobody refers to ends: its guard sees the socket close.
+        if hasattr(self, "_watched"):
             self._close()
 
     def _read_reports(self) -> None:

@@ -56,13 +56,17 @@ class Guard:
             self.tell({"error": f"{error.filename or command[0]}: {error.strerror}"})
             return
         self.child = process.pid
-        self.tell({"pid": self.child})
-        while self.status is None:
-            grace = self.next_order(POLL)
-            if grace is not None:
-                self.end_tree(grace)
-        self.end_tree(LEFTOVER_GRACE)
-        self.tell({"status": self.status})
+        try:
+            self.tell({"pid": self.child})
+            while self.status is None:
+                grace = self.next_order(POLL)
+                if grace is not None:
+                    self.end_tree(grace)
+            self.end_tree(LEFTOVER_GRACE)
+            self.tell({"status": self.status})
+        finally:
+            # A guard that fails must not leave its tree behind.
+            send(signal.SIGKILL)
 
     def next_order(self, seconds: float) -> float | None:
         """Wait a moment for news; the grace in seconds if the tree is to end, else None."""
@@ -70,7 +74,11 @@ class Guard:
         ready, _, _ = select.select(watched, [], [], seconds)
         self.reap()
         if self.control.fileno() in ready:
-            data = self.control.recv(4096)
+            try:
+                data = self.control.recv(4096)
+            except ConnectionResetError:
+                # The parent died without having read what we told it.
+                data = b""
             self.closed = not data
             self.order += data
         if self.closed or os.getppid() != self.parent:

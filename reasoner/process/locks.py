@@ -4,6 +4,7 @@ Built on `fcntl.flock`. The lock file stays for ever: deleting it would let two 
 one name. Forked children do not keep the lock. Not covered: network file systems without flock.
 """
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -49,12 +50,12 @@ class FileLock:
             fd = self._open()
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._sign(fd)
             except OSError as error:
                 os.close(fd)
                 if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                     raise BusyError(self._complaint()) from None
                 raise self._trouble(error) from error
+            self._sign(fd)
             self._fd = fd
 
     def acquire(self, timeout: float | None = None) -> None:
@@ -95,6 +96,10 @@ class FileLock:
     ) -> None:
         self.release()
 
+    def __del__(self) -> None:
+        if getattr(self, "_fd", None) is not None:
+            self.release()
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
@@ -107,10 +112,11 @@ class FileLock:
 
     def _sign(self, fd: int) -> None:
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        os.ftruncate(fd, 0)
-        os.pwrite(
-            fd, json.dumps({"pid": os.getpid(), "since": since, "owner": owner_tag()}).encode() + b"\n", 0
-        )
+        text = json.dumps({"pid": os.getpid(), "since": since, "owner": owner_tag()})
+        # On a full disk the lock holds all the same; only its owner is not told.
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, text.encode() + b"\n", 0)
 
     def _complaint(self) -> str:
         found = self.owner()

@@ -6,10 +6,11 @@ cut. Not covered: file systems that lie about fsync.
 
 import contextlib
 import os
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
-from reasoner.process.owner import owner_tag
+from reasoner.process.owner import owner_is_dead, owner_tag
 
 BUFFER = 1 << 20
 
@@ -39,6 +40,18 @@ def sync_folder(path: Path) -> None:
         os.close(fd)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, each flushed into its parent; it may be there already."""
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+        sync_folder(folder.parent)
+
+
 def write_new(path: Path, data: bytes) -> None:
     """Write a file that no reader can see yet (in a temporary folder), and flush it."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -54,8 +67,8 @@ def replace_file(path: Path, pieces: Iterable[bytes]) -> None:
 
     On an exception, also one that `pieces` raises, the old file stays as it was.
     """
-    temporary = path.with_name(f".{path.name}.tmp-{owner_tag()}")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    temporary = path.with_name(f".{path.name}.tmp-{owner_tag()}-{uuid.uuid4().hex[:8]}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         try:
             buffer = bytearray()
@@ -74,3 +87,15 @@ def replace_file(path: Path, pieces: Iterable[bytes]) -> None:
             os.unlink(temporary)
         raise
     sync_folder(path.parent)
+    _remove_stale(path)
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove what killed processes left of their attempts to replace `path`."""
+    prefix = f".{path.name}.tmp-"
+    with contextlib.suppress(OSError):
+        for name in os.listdir(path.parent):
+            if name.startswith(prefix):
+                with contextlib.suppress(ValueError, OSError):
+                    if owner_is_dead(name.removeprefix(prefix).rpartition("-")[0]):
+                        os.unlink(path.parent / name)

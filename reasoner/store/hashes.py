@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from reasoner.ids import file_hash
-from reasoner.store.durable import replace_file
+from reasoner.store.durable import make_folder, replace_file
 
 SETTLED_NS = 2_000_000_000
 
@@ -50,4 +50,5 @@ class HashCache:
     def _save(self) -> None:
         # A store on a read-only or full disk can still be read.
         with contextlib.suppress(OSError):
+            make_folder(self.path.parent)
             replace_file(self.path, [json.dumps(self._known, sort_keys=True).encode()])

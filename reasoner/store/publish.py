@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.errors import InfrastructureError, UsageError
-from reasoner.store.durable import sync_file, sync_folder, write_new
+from reasoner.process.locks import FileLock
+from reasoner.store.durable import make_folder, sync_file, sync_folder, write_new
 from reasoner.store.manifest import MANIFEST, Manifest, entry_of, scan
 
 DAMAGED = ".damaged"
+LOCK = ".publish.lock"
 ATTEMPTS = 20
 
 
@@ -47,28 +49,36 @@ def place(folder: Path, root: Path, manifest: Manifest, problem: Callable[[], st
     damaged one goes to `root/.damaged/`.
     """
     target = root / manifest.kind / manifest.digest
-    if not target.parent.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        sync_folder(root)
-    for _ in range(ATTEMPTS):
-        try:
-            os.rename(folder, target)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                raise
-        else:
-            sync_folder(target.parent)
-            return target
-        if problem() is None:
-            return target
-        set_aside(target, root)
+    make_folder(target.parent)
+    if _rename(folder, target):
+        return target
+    # One at a time: two that found the damage would move each other's good artifact aside.
+    with FileLock(root / LOCK, timeout=None):
+        for _ in range(ATTEMPTS):
+            if problem() is None:
+                return target
+            set_aside(target, root)
+            if _rename(folder, target):
+                return target
     raise InfrastructureError(f"{target} cannot be replaced: others keep writing damaged files there")
+
+
+def _rename(folder: Path, target: Path) -> bool:
+    """Make the artifact visible; false if something is in its place."""
+    try:
+        os.rename(folder, target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        return False
+    sync_folder(target.parent)
+    return True
 
 
 def set_aside(target: Path, root: Path) -> Path | None:
     """Move a damaged artifact to `root/.damaged/`; None if somebody else was faster."""
     shelf = root / DAMAGED
-    shelf.mkdir(exist_ok=True)
+    make_folder(shelf)
     place_there = shelf / f"{target.parent.name}-{target.name}-{uuid.uuid4().hex[:8]}"
     try:
         os.rename(target, place_there)

@@ -4,13 +4,12 @@ A file store such as S3 has no rename, so completeness is the manifest: it is up
 there, and nothing without one counts. Two machines that upload the same digest write the same bytes.
 """
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-
-import fsspec
 
 from reasoner.errors import InfrastructureError, UsageError
 from reasoner.store.durable import sync_file
@@ -44,6 +43,9 @@ class Remote:
         self.url = url.rstrip("/")
         if urlsplit(url).password:
             raise UsageError("a store's URL must not hold a password: credentials come from the environment")
+        # Imported here: it takes longer than the rest of the store together.
+        import fsspec
+
         try:
             self.fs: Any = fsspec.core.url_to_fs(self.url)[0] if fs is None else fs
         except (ImportError, ValueError) as error:
@@ -124,6 +126,11 @@ class Remote:
         except Exception as error:
             raise self._trouble("cannot list the store", error) from error
         return [(name.split("/")[-3], name.split("/")[-2]) for name in found]
+
+    def set_aside(self, manifest: Manifest) -> None:
+        """Move an artifact whose content is damaged to `.damaged/`, as far as the credentials allow it."""
+        with contextlib.suppress(Exception):
+            self._set_aside(f"{self.path}/{manifest.kind}/{manifest.digest}", manifest)
 
     def _set_aside(self, base: str, manifest: Manifest) -> None:
         if not self.fs.exists(f"{base}/{MANIFEST}"):

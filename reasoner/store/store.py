@@ -19,7 +19,7 @@ from reasoner.errors import ArtifactError, InfrastructureError, UsageError
 from reasoner.records import ArtifactRef
 from reasoner.store import pointer, remote
 from reasoner.store.check import find_problem
-from reasoner.store.durable import sync_folder
+from reasoner.store.durable import make_folder
 from reasoner.store.hashes import HashCache
 from reasoner.store.manifest import MANIFEST, Manifest, plain_metadata
 from reasoner.store.publish import place, seal
@@ -72,7 +72,8 @@ class Store:
         that is not plain data, InfrastructureError when the disk refuses.
         """
         _check_kind(kind)
-        draft = Draft(self._temporary(), plain_metadata(metadata or {}))
+        known = plain_metadata(metadata or {})
+        draft = Draft(self._temporary(), known)
         try:
             yield draft
             with _disk_errors(kind, draft.path):
@@ -151,9 +152,7 @@ class Store:
 
     def _temporary(self) -> Path:
         try:
-            if not self.folder.is_dir():
-                self.folder.mkdir(parents=True, exist_ok=True)
-                sync_folder(self.folder.parent)
+            make_folder(self.folder)
             return make_temporary(self.folder)
         except OSError as error:
             raise InfrastructureError(
@@ -196,8 +195,11 @@ class Store:
                 if not manifest.outside:
                     problem = find_problem(draft, manifest.files, self._hashes, full=True)
                     if problem is not None:
+                        # Otherwise the same command would find it there again and not replace it.
+                        self.remote.set_aside(manifest)
+                        address = f"{self.uri}/{ref.kind}/{ref.digest}"
                         raise ArtifactError(
-                            self._complaint(ref, target, problem.replace(str(draft), self.uri))
+                            self._complaint(ref, target, problem.replace(str(draft), address))
                         )
                 elif target.exists():
                     return

@@ -13,10 +13,28 @@ _BOX_OR_BRACE = re.compile(r"\\(?:boxed|fbox)\s*+\{|\\.|[{}]", re.DOTALL)
 _SHORT_BOX = re.compile(r"\\(?:boxed|fbox)\s*+([0-9])(?![0-9])")
 _THINK_END = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _MARKER = re.compile(
-    r"\banswers?\b[\s*_]{0,4}(?:is\b|are\b|was\b|would be\b|:|=)|\bfinal answer\b|####",
+    r"\b(?:answers?|solutions?)\b[\s*_]{0,4}(?:is\b|are\b|was\b|would be\b|:|=)|\bfinal answer\b|####"
+    r"|\banswers?\s*(?=\$|\\\(|\\\[)|答案(?:是|为)?|答[：:]|réponse(?: finale)?(?: est|\s*:)|respuesta(?: es|\s*:)|antwort(?: ist|\s*:)"
+    r"|ответ(?: равен|\s*:)|الجواب|الإجابة|उत्तर",
     re.IGNORECASE,
 )
-_PUNCTUATION = " \t\r\n:=*_#"
+_PUNCTUATION = " \t\r\n:：=*_#"
+_SPECIAL = re.compile(r"<\|[a-z_]{2,30}\|>|</s>|<eos>|<end_of_turn>")
+_RUN_ON = re.compile(r"\n\s*(?:Question|Problem|Input|Q)\s*:")
+_STRONG = re.compile(r"\\boxed|####|answer is|final answer", re.IGNORECASE)
+_ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
+_JOINED = re.compile(
+    r"(?:[\s$.;]|\\[()\[\]]|\\q?quad|\\text|[{}])*(?:[A-Za-z]{2,12}\s+(?=and|or))?(?:,|and\b|or\b|\\q?quad)"
+    r"(?:[\s$,;{}]|\\[()\[\]]|\\q?quad|\\text|and\b|or\b)*(?:[A-Za-z](?:_\{?[A-Za-z0-9]+\}?)?\s*=\s*)?"
+)
+_WITHDRAWN = re.compile(
+    r"\b(?:wait|actually|correction|scratch that|on second thought|i made an? (?:mistake|error)|oops|no,)", re.IGNORECASE
+)
+_RESTATED = re.compile(
+    r"\b(?:actually|should (?:have been|be)|it is|it's|make that|i mean(?:t)?|correct(?:ed)? (?:answer|value|result) is)[\s:,]*"
+    r"(?=[-+$\\(\[]?[0-9.\\(\[])",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +85,58 @@ def answer_texts(text: str) -> Iterator[str]:
     for match in reversed(list(_MARKER.finditer(text))):
         yield text[match.end() : end].lstrip(_PUNCTUATION)
         end = match.start()
+
+
+def response_part(text: str, cut_run_on: bool = True) -> str:
+    """The part of a response that may state its answer: no thinking, nothing behind an end token.
+
+    With `cut_run_on`, nothing behind the next "Question:" where an answer stands before it: base models go on to
+    invent questions.
+    """
+    text = without_thinking(text)
+    if special := _SPECIAL.search(text):
+        text = text[: special.start()]
+    if cut_run_on:
+        for match in _RUN_ON.finditer(text):
+            if _STRONG.search(text, 0, match.start()):
+                return text[: match.start()]
+    return text
+
+
+def box_group(text: str) -> list[str]:
+    """The contents of the last boxes that are joined by commas, "and" or "or"; one box where the last stands alone."""
+    found = [box for box in boxes(text) if box.content.strip()]
+    if not found:
+        return []
+    group = [found[-1]]
+    for box in reversed(found[:-1]):
+        between = text[box.end : group[0].start]
+        if len(between) > 80 or not _JOINED.fullmatch(between):
+            break
+        group.insert(0, box)
+    return [box.content for box in group]
+
+
+def unclosed_box(text: str) -> bool:
+    """Whether a box is opened behind the last closed one and never closed."""
+    found = boxes(text)
+    return bool(re.search(r"\\(?:boxed|fbox)\s*\{", text[found[-1].end if found else 0 :]))
+
+
+def answer_tag(text: str) -> str | None:
+    """What stands in the last `<answer>` tag, or None where there is no tag."""
+    tags = list(_ANSWER_TAG.finditer(text))
+    return tags[-1][1].strip() if tags else None
+
+
+def restated(text: str) -> str | None:
+    """A value that `text`, which follows an answer, puts in its place ("wait, it should be 8"), or None."""
+    withdrawn = _WITHDRAWN.search(text)
+    if not withdrawn:
+        return None
+    rest = text[withdrawn.start() :]
+    for answer in answer_texts(rest):
+        if answer:
+            return answer
+    again = list(_RESTATED.finditer(rest))
+    return rest[again[-1].end() :] if again else None

@@ -115,7 +115,10 @@ def _keep(
 
 def run_in_sandbox(programs: Sequence[str], workers: int | None, timeout: float) -> list[Ran]:
     """The default runner: reasoner.sandbox, one fresh sandbox a program."""
-    raise NotImplementedError
+    from reasoner.sandbox import Result, run_programs
+
+    answers = run_programs(programs, workers=workers, timeout=timeout)
+    return [Ran(a.status.value, a.value, a.seconds) for a in answers if isinstance(a, Result)]
 
 
 def _judge(ran: Ran, gold: str) -> Verdict:

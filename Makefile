@@ -1,0 +1,31 @@
+# make demo    a real small language model through the whole of SMART, on the CPU
+# make test    everything that this machine can test
+# Both install what they need into .venv first. `make cuda` installs the set for an NVIDIA card instead.
+
+VENV := .venv
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint install cuda clean
+
+demo: install
+	$(BIN)/reasoner run smart-demo
+
+test: install lint
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+install: $(VENV)/.cpu
+
+cuda: $(VENV)/.cuda
+
+$(VENV)/.%: locks/%.lock locks/models.lock pyproject.toml scripts/install.sh
+	bash scripts/install.sh $* "$(PYTHON)" $(VENV)
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,131 @@
+"""`reasoner`: the command line. Each command's work is in a module of flows/commands, imported when it is called.
+
+Exit status 0 done, 1 the run failed, 2 wrong usage. Errors are one or two lines; `--debug` shows the traceback.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reasoner.errors import ReasonerError
+
+app = typer.Typer(
+    name="reasoner",
+    help="Trains language models to reason: SMART, a GRPO planner and multi-turn methods, as Prefect flows.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="Dotted overrides, such as train.lr=1e-5 data=gsm8k")
+]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and Prefect's own log")] = False,
+) -> None:
+    if debug:
+        os.environ["REASONER_DEBUG"] = "1"
+
+
+@app.command()
+def run(
+    name: Annotated[str, typer.Argument(help="A pipeline, such as smart-epoch2 or smart-demo")],
+    overrides: Overrides = None,
+    remote: Annotated[bool, typer.Option("--remote", help="Send it to the deployment and follow it")] = False,
+) -> None:
+    """Run a pipeline; the same command again makes only what is still owed."""
+    from flows.commands import run as command
+
+    command.run(name, overrides or [], remote)
+
+
+@app.command()
+def up(port: Annotated[int, typer.Option(help="The server's port")] = 4200) -> None:
+    """Start a server, pools, deployments and workers; repeatable."""
+    from flows.commands import services
+
+    services.up(port)
+
+
+@app.command()
+def down() -> None:
+    """End what `reasoner up` started."""
+    from flows.commands import services
+
+    services.down()
+
+
+@app.command()
+def runs(json: Json = False) -> None:
+    """List the runs in the home folder."""
+    from flows.commands import listing
+
+    listing.runs(json)
+
+
+@app.command()
+def verify(
+    kind: Annotated[str, typer.Argument(help="math or code")],
+    file: Annotated[Path, typer.Argument(help="JSON Lines; `-` reads standard input")],
+    workers: Annotated[int | None, typer.Option(help="Processes at once; one a core by default")] = None,
+    timeout: Annotated[float, typer.Option(help="Wall-clock seconds a row")] = 5.0,
+) -> None:
+    """Print a verdict a row: the row plus outcome, reason, extracted and seconds."""
+    from flows.commands import verdicts
+
+    verdicts.verify(kind, file, workers, timeout)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    from flows.commands import smart_steps
+
+    smart_steps.add_to(app)
+    _check_siblings()
+    try:
+        app(standalone_mode=False)
+    except ReasonerError as error:
+        _fail(str(error), error.exit_code)
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
+    except KeyboardInterrupt:
+        _fail("interrupted; the same command goes on from where it was", 130)
+    except Exception as error:  # the last line of defence: a bug of ours, still told in a line
+        _other(error)
+
+
+def _other(error: Exception) -> None:
+    """Click's usage errors keep their own words and status 2; anything else is a bug of ours."""
+    show = getattr(error, "format_message", None)
+    if show is not None:
+        _fail(show(), getattr(error, "exit_code", 2))
+    _fail(f"{type(error).__name__}: {error} (a bug of ours; --debug shows where)", 1)
+
+
+def _fail(message: str, status: int) -> None:
+    if os.environ.get("REASONER_DEBUG"):
+        import traceback
+
+        traceback.print_exc()
+    print(f"reasoner: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _check_siblings() -> None:
+    """`tasks` and `reasoner` must be this project's own; both names are common."""
+    import importlib.util
+
+    here = Path(__file__).resolve().parents[1]
+    for name in ("tasks", "reasoner"):
+        found = importlib.util.find_spec(name)
+        place = Path(found.origin).resolve() if found and found.origin else None
+        if place is None or here not in place.parents:
+            _fail(f"the package {name!r} is {place}, not this project's; remove it from this environment", 1)

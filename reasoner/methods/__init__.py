@@ -1,0 +1,1 @@
+"""The methods: pure logic, records in and records out. No model, no Prefect, no files."""

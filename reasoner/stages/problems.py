@@ -1,0 +1,63 @@
+"""The questions as files: `train.jsonl`, `validation.jsonl`, one `eval-NAME.jsonl` a set, `left-out.jsonl`."""
+
+from pathlib import Path
+from typing import Any
+
+from reasoner.config.data import DataConfig
+from reasoner.errors import DataError
+from reasoner.ids import file_hash
+from reasoner.problems.preparing import prepare as prepare_sets
+from reasoner.problems.word_problems import VERSION as GENERATOR_VERSION
+from reasoner.records import Problem
+from reasoner.store.rows import read_rows, write_rows
+
+TRAIN, VALIDATION, POOL = "train", "validation", "pool"
+
+
+def fingerprint(data: DataConfig) -> dict[str, Any]:
+    """What the configuration does not say of the data: the content of files, the generator's version.
+
+    A Hub data set without `revision` counts by its name: the commit that was found first is kept with the artifact.
+    """
+    sources = {
+        **{f"pool.{k}": s for k, s in data.pool.items()},
+        **{f"eval.{k}": s for k, s in data.evaluation.items()},
+    }
+    found: dict[str, Any] = {}
+    for name, source in sources.items():
+        if source.kind == "file":
+            path = Path(source.path)
+            if not path.is_file():
+                raise DataError(
+                    f"data set {source.name!r}: no file {source.path}; give its path or leave it out"
+                )
+            found[name] = file_hash(path)
+        elif source.kind == "generated":
+            found[name] = GENERATOR_VERSION
+    return found
+
+
+def prepare(out: Path, data: DataConfig, seed: int) -> dict[str, Any]:
+    """Write the splits into `out`; returns counts and fingerprints for the manifest."""
+    sets = prepare_sets(data, seed)
+    write_rows(out / f"{TRAIN}.jsonl", [p.to_row() for p in sets.train])
+    write_rows(out / f"{VALIDATION}.jsonl", [p.to_row() for p in sets.validation])
+    for name, problems in sets.evaluation.items():
+        write_rows(out / f"eval-{name}.jsonl", [p.to_row() for p in problems])
+    left_out = [item for part in (sets.pool, *sets.sources.values()) for item in part.left_out]
+    write_rows(
+        out / "left-out.jsonl",
+        [{"set": i.source, "row": i.row, "reason": i.reason, "excerpt": i.excerpt} for i in left_out],
+    )
+    return {"counts": sets.counts(), "sources": sets.fingerprints()}
+
+
+def read(folder: Path, split: str) -> list[Problem]:
+    """The problems of one split; `pool` is `train` and `validation`, `eval-NAME` an evaluation set."""
+    names = (TRAIN, VALIDATION) if split == POOL else (split,)
+    return [Problem.from_row(row) for name in names for row in read_rows(folder / f"{name}.jsonl")]
+
+
+def read_pool(folder: Path) -> dict[str, list[Problem]]:
+    """The training and the validation problems by split."""
+    return {split: read(folder, split) for split in (TRAIN, VALIDATION)}

@@ -1,0 +1,59 @@
+"""The report of a run: `report.md` for people, `report.json` for everything that shows it again."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reasoner.methods.smart.analysis import Analysis
+from reasoner.report.data import HeadlineTable, Loss, RecordSet, RunReport
+from reasoner.report.markdown import render_markdown
+from reasoner.stages.smart import write_json
+from reasoner.store.rows import read_rows
+
+
+def write(
+    out: Path, title: str, facts: dict[str, str], problems: Path, analysis: Path, evaluations: Sequence[Path],
+    records: Sequence[Path], adapters: Sequence[Path],
+) -> None:  # fmt: skip
+    """Gather what the stages measured; nothing is computed anew."""
+    left_out = read_rows(problems / "left-out.jsonl")
+    report = RunReport(
+        title=title,
+        facts=facts,
+        tables=tuple(
+            HeadlineTable.model_validate(_json(folder / "evaluation.json")) for folder in evaluations
+        ),
+        few_shot=Analysis.from_row(_json(analysis / "analysis.json")),
+        records=tuple(_records(epoch, folder) for epoch, folder in enumerate(records, start=1)),
+        losses=tuple(_loss(epoch, folder) for epoch, folder in enumerate(adapters, start=1)),
+        left_out=tuple(
+            f"{row['set']} row {row['row']}: {row['reason']}: {row['excerpt']}" for row in left_out
+        ),
+    )
+    write_json(out / "report.json", report.model_dump(mode="json"))
+    (out / "report.md").write_text(render_markdown(report))
+
+
+def read(folder: Path) -> RunReport:
+    """A report that `write` left."""
+    return RunReport.model_validate(_json(folder / "report.json"))
+
+
+def _records(epoch: int, folder: Path) -> RecordSet:
+    facts = _json(folder / "counts.json")["train"]
+    return RecordSet(label=f"epoch {epoch}", counts=facts["counts"], by_strategy=facts["strategies"])
+
+
+def _loss(epoch: int, folder: Path) -> Loss:
+    facts = _json(folder / "training.json")
+    train, validation = facts["losses"], facts["validation_losses"]
+    return Loss(
+        label=f"epoch {epoch}", records=facts["records"]["kept"], steps=facts["steps"],
+        train=train[-1]["loss"] if train else None, validation=validation[-1]["loss"] if validation else None,
+        note=f"adapter of step {facts['exported_step']}",
+    )  # fmt: skip
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text())

@@ -1,0 +1,99 @@
+"""Supervised fine-tuning of an adapter and its merge into the base, each in a child process."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reasoner.config.smart import Dtype, PromptConfig, TrainConfig
+from reasoner.errors import TrainingError
+from reasoner.methods.smart.records import SolutionRecord
+from reasoner.prompts import Attempt, ChatRenderer, completion, load_template
+from reasoner.records import TrainingExample
+from reasoner.store.rows import read_rows, write_rows
+from reasoner.training.launch import run_merge, run_sft
+from reasoner.training.specs import MergeSpec, SftSpec
+from reasoner.workbench import ModelFolder, Workbench
+
+PARITY_PROMPTS = 8
+"""Prompts on which the merged model is compared with base + adapter."""
+
+
+def examples(
+    records: Sequence[SolutionRecord], prompt: PromptConfig, renderer: ChatRenderer
+) -> list[TrainingExample]:
+    """Render records as the policy will see and write them."""
+    template, rendered = load_template(prompt.template), []
+    for record in records:
+        tried = [Attempt(*pair) for pair in zip(record.tried, record.tried_solutions, strict=True)]
+        text = renderer.render(template.messages(record.question, tried, prompt.refine_context)).text
+        answer = renderer.completion_text(completion(record.strategy, record.solution))
+        rendered.append(
+            TrainingExample(
+                record.problem_id,
+                text,
+                answer,
+                str(record.strategy),
+                record.kind,
+                tuple(map(str, record.tried)),
+            )
+        )
+    return rendered
+
+
+def train(
+    out: Path,
+    bench: Workbench,
+    records: Path,
+    model: ModelFolder,
+    config: TrainConfig,
+    prompt: PromptConfig,
+    seed: int,
+) -> dict[str, Any]:
+    """Fine-tune an adapter on `records` into `out`; goes on from the last complete checkpoint in `bench.work`."""
+    renderer = ChatRenderer(model.path)
+    rows = {}
+    for split in ("train", "validation"):
+        chosen = [SolutionRecord.from_row(row) for row in read_rows(records / f"{split}.jsonl")]
+        rows[split] = examples(chosen, prompt, renderer)
+    if len(rows["train"]) < config.min_records:
+        raise TrainingError(
+            f"only {len(rows['train'])} training records, fewer than train.min_records={config.min_records}: the base "
+            "solved too few questions to learn from; use an easier question set, a stronger model or more questions"
+        )
+    for split, found in rows.items():
+        write_rows(bench.work / f"{split}.jsonl", [example.to_row() for example in found])
+    spec = SftSpec(
+        base=model.path, base_name=model.name, base_fingerprint=model.fingerprint,
+        train_rows=bench.work / "train.jsonl",
+        validation_rows=bench.work / "validation.jsonl" if rows["validation"] else None,
+        output=out, work=bench.work / "sft", end_token=renderer.end_token, train=config, seed=seed,
+        add_special_tokens=not renderer.has_chat_template,
+    )  # fmt: skip
+    with bench.engines.without_engine():
+        done = run_sft(spec, bench.logs / f"train-{bench.work.name}.log", bench.child_progress)
+    return {"training": done.training, "metrics": done.metrics}
+
+
+def merge(
+    out: Path,
+    bench: Workbench,
+    model: ModelFolder,
+    adapter: Path,
+    records: Path,
+    prompt: PromptConfig,
+    dtype: Dtype,
+) -> dict[str, Any]:
+    """Merge the adapter into the model that it was trained on; fails where the merged model answers otherwise."""
+    renderer = ChatRenderer(model.path)
+    template = load_template(prompt.template)
+    questions = list(dict.fromkeys(row["question"] for row in read_rows(records / "train.jsonl")))[
+        :PARITY_PROMPTS
+    ]
+    prompts = tuple(renderer.render(template.messages(question)).text for question in questions)
+    spec = MergeSpec(
+        base=model.path, base_name=model.name, base_fingerprint=model.fingerprint, adapter=adapter, output=out,
+        work=bench.work / "merge", prompts=prompts, dtype=dtype, add_special_tokens=not renderer.has_chat_template,
+    )  # fmt: skip
+    with bench.engines.without_engine():
+        done = run_merge(spec, bench.logs / f"merge-{bench.work.name}.log", bench.child_progress)
+    return {"model": model.name, "parity": done.metrics}

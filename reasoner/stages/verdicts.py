@@ -1,0 +1,73 @@
+"""Judges completions: `completions.jsonl` in, `attempts.jsonl` out. Needs no accelerator and no model."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reasoner.config.smart import VerifyConfig
+from reasoner.errors import InfrastructureError
+from reasoner.methods.smart.attempts import Attempt
+from reasoner.methods.smart.parse import parse_response
+from reasoner.records import Outcome, Strategy, Verdict
+from reasoner.stages.generation import FILE as COMPLETIONS
+from reasoner.store.rows import read_rows, write_rows
+from reasoner.verifiers.solutions import Answer, verify_solutions
+
+FILE = "attempts.jsonl"
+
+
+def judge(out: Path, completions: Path, config: VerifyConfig) -> dict[str, Any]:
+    """Write one attempt a completion; returns counts by outcome and reason.
+
+    A response without a strategy's name is incorrect (reason `no_strategy`) and is not run.
+    """
+    rows = read_rows(completions / COMPLETIONS)
+    parsed = [_strategy_and_solution(row) for row in rows]
+    wanted = [i for i, (strategy, _) in enumerate(parsed) if strategy is not None]
+    answers = [Answer(Strategy(parsed[i][0] or ""), parsed[i][1], rows[i]["gold"]) for i in wanted]
+    verdicts = [Verdict(Outcome.INCORRECT, "no_strategy")] * len(rows)
+    for i, verdict in zip(
+        wanted, verify_solutions(answers, workers=config.workers, timeout=config.timeout), strict=True
+    ):
+        verdicts[i] = verdict
+    attempts = [
+        _attempt(row, *parts, verdict) for row, parts, verdict in zip(rows, parsed, verdicts, strict=True)
+    ]
+    _stop_if_unscored(attempts, config)
+    write_rows(out / FILE, [attempt.to_row() for attempt in attempts])
+    return {
+        "attempts": len(attempts),
+        "outcomes": dict(sorted(Counter(str(a.verdict.outcome) for a in attempts).items())),
+        "reasons": dict(sorted(Counter(a.verdict.reason for a in attempts).items())),
+    }
+
+
+def read(folders: Sequence[Path]) -> list[Attempt]:
+    """All attempts of some artifacts."""
+    return [Attempt.from_row(row) for folder in folders for row in read_rows(folder / FILE)]
+
+
+def _strategy_and_solution(row: dict[str, Any]) -> tuple[str | None, str]:
+    if row["strategy"]:
+        return row["strategy"], row["text"]
+    parsed = parse_response(row["text"])
+    return parsed.strategy, parsed.solution
+
+
+def _attempt(row: dict[str, Any], strategy: str | None, solution: str, verdict: Verdict) -> Attempt:
+    timeless = Verdict(verdict.outcome, verdict.reason, verdict.extracted)  # times would change the digest
+    return Attempt(
+        problem_id=row["problem_id"], strategy=None if strategy is None else Strategy(strategy), turn=row["turn"], tried=tuple(row["tried"]),
+        index=row["index"], text=row["text"], solution=solution, verdict=timeless, finish=row["finish"],
+    )  # fmt: skip
+
+
+def _stop_if_unscored(attempts: Sequence[Attempt], config: VerifyConfig) -> None:
+    unscored = [a for a in attempts if a.verdict.outcome == Outcome.UNSCORED]
+    if attempts and len(unscored) / len(attempts) > config.max_unscored:
+        reasons = Counter(a.verdict.reason for a in unscored).most_common(3)
+        raise InfrastructureError(
+            f"{len(unscored)} of {len(attempts)} verdicts are unscored ({', '.join(f'{r} {n}' for r, n in reasons)}), "
+            f"more than verify.max_unscored={config.max_unscored}; mend the cause and run the same command again"
+        )

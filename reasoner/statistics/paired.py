@@ -1,0 +1,37 @@
+"""Tests of two models on the same problems, and of many such tests together."""
+
+from collections.abc import Sequence
+
+from reasoner.errors import UsageError
+
+
+def mcnemar_exact(b: int, c: int) -> float:
+    """Two-sided exact p of McNemar's test from the discordant counts.
+
+    `b` problems are right for the first model only, `c` for the second only. Under the null hypothesis `b` is
+    binomial(b + c, 1/2); p = min(1, 2 P(X <= min(b, c))). Without discordant problems p is 1.
+    Source: Q. McNemar, Psychometrika 12 (1947) 153-157; the binomial tail is scipy's.
+    """
+    if b < 0 or c < 0:
+        raise UsageError(f"discordant counts cannot be negative: {b}, {c}")
+    if b + c == 0:
+        return 1.0
+    from scipy.stats import binomtest
+
+    return float(binomtest(b, b + c, 0.5).pvalue)
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Holm's step-down adjusted p-values, in the order given; they bound the family-wise error.
+
+    Source: S. Holm, Scand. J. Statist. 6 (1979) 65-70; computed by statsmodels. Raises UsageError for a p
+    outside [0, 1].
+    """
+    for p in ps:
+        if not 0 <= p <= 1:
+            raise UsageError(f"{p} is not a p-value: it must be from 0 to 1")
+    if not ps:
+        return []
+    from statsmodels.stats.multitest import multipletests
+
+    return [float(p) for p in multipletests(list(ps), method="holm")[1]]

@@ -1,0 +1,126 @@
+"""What every training program does first: no network, a device, threads; and how it says that it failed.
+
+Imported by programs that run as children; torch is still imported inside the functions, so that the environment
+is set before any library reads it.
+"""
+
+import os
+import resource
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from reasoner.errors import InfrastructureError, ModelError, ReasonerError
+from reasoner.training.checkpoints import write_json
+
+ERROR_FILE = "error.json"
+METRICS_FILE = "metrics.json"
+
+QUIET = {
+    # A training needs nothing from the Hub: the base is a folder. TRL sends a ping when a trainer is made.
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "WANDB_MODE": "disabled",
+}
+
+
+def prepare_process(threads: int | None) -> None:
+    """Set the environment before transformers is imported, then torch's thread count."""
+    os.environ.update(QUIET)
+    import torch
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+
+
+def pick_device(device: str) -> str:
+    """`cpu` or `cuda`. Raises `InfrastructureError` when cuda is asked for and is not there."""
+    import torch
+
+    available = torch.cuda.is_available()
+    if device == "cuda" and not available:
+        raise InfrastructureError("No CUDA device is visible; use device `cpu` or `auto`")
+    return "cuda" if available and device != "cpu" else "cpu"
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a model or adapter folder. Raises `ModelError`."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        raise ModelError(f"No usable tokenizer in {folder}: {first_line(error)}") from error
+
+
+def load_model(folder: Path, dtype: str) -> Any:
+    """The causal language model in a folder, safetensors only, on the CPU. Raises `ModelError`."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder} is not a model folder: config.json is missing")
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=getattr(torch, dtype),
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+        )
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise ModelError(f"The model in {folder} cannot be loaded: {first_line(error)}") from error
+
+
+def stop_ids(folder: Path, tokenizer: Any) -> set[int]:
+    """The token ids at which a generation of this model stops: of its generation config and its tokenizer."""
+    from transformers import AutoConfig, GenerationConfig
+
+    found: set[int] = set()
+    sources: list[Callable[[], Any]] = [
+        lambda: GenerationConfig.from_pretrained(folder, local_files_only=True),
+        lambda: AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
+    ]
+    for source in sources:
+        try:
+            ids = source().eos_token_id
+        except (OSError, AttributeError):
+            continue
+        found.update([ids] if isinstance(ids, int) else ids or [])
+    if tokenizer.eos_token_id is not None:
+        found.add(tokenizer.eos_token_id)
+    return found
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, for messages."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def peak_memory(device: str) -> dict[str, float]:
+    """Peak memory in GiB: of this process, and on the accelerator."""
+    import torch
+
+    peak = {"host_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3)}
+    if device == "cuda":
+        peak["device_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 3)
+    return peak
+
+
+def run_program(work: Path, program: Callable[[], None]) -> int:
+    """Run `program`; a `ReasonerError` becomes work/error.json, one line on standard error and its exit status."""
+    error_file = work / ERROR_FILE
+    error_file.unlink(missing_ok=True)
+    try:
+        program()
+    except ReasonerError as error:
+        work.mkdir(parents=True, exist_ok=True)
+        write_json(error_file, {"error": type(error).__name__, "message": str(error)})
+        if error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+    return 0

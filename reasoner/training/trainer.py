@@ -1,0 +1,163 @@
+"""TRL's trainer for one training: the base, the LoRA adapter, the settings, the masks proven before the first step.
+
+Precision: the adapter's weights, their gradients and the optimiser's state are always float32. `bf16` computes
+under bfloat16 autocast; the frozen base is then held in float32 on the CPU and in bfloat16 on a GPU, where memory
+counts. `fp32` holds and computes everything in float32.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from reasoner.errors import ModelError
+from reasoner.training import runtime
+from reasoner.training.callbacks import reporting, sealing
+from reasoner.training.examples import EncodedSet, Encoder, check_batches
+from reasoner.training.specs import SftSpec
+
+OPTIMISER = "adamw_torch"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How the effective batch is cut: `size` records a micro-step, `accum` micro-steps a step."""
+
+    size: int
+    accum: int
+
+    def halved(self) -> "Batch | None":
+        """The same effective batch in micro-batches of at most half the size; None for a micro-batch of 1."""
+        for size in range(self.size // 2, 0, -1):
+            if self.size % size == 0:
+                return Batch(size, self.accum * (self.size // size))
+        return None
+
+
+def present_modules(model: Any, wanted: tuple[str, ...]) -> list[str]:
+    """Which of the wanted linear layers the model has. Raises `ModelError`, naming those it has, if none."""
+    from torch import nn
+    from transformers.pytorch_utils import Conv1D
+
+    layers = {name.rsplit(".", 1)[-1] for name, m in model.named_modules() if isinstance(m, nn.Linear | Conv1D)}
+    layers.discard("lm_head")  # TRL reads its weight directly, so an adapter on it would never be trained
+    found = sorted(layers & set(wanted))
+    if not found:
+        raise ModelError(
+            f"The model has none of the layers {', '.join(wanted)} (train.lora.modules); "
+            f"it has {', '.join(sorted(layers))}"
+        )
+    return found
+
+
+def trainer_config(spec: SftSpec, batch: Batch, device: str, evaluate: bool) -> Any:
+    """TRL's configuration. Every step's loss is logged, so that a resumed run has the same log."""
+    from trl import SFTConfig
+
+    train = spec.train
+    return SFTConfig(
+        output_dir=str(spec.work),
+        # Rows come tokenised, with labels: skip TRL's preparation, which would cut at max_length.
+        dataset_kwargs={"skip_prepare_dataset": True},
+        max_length=None,
+        packing=False,
+        per_device_train_batch_size=batch.size,
+        per_device_eval_batch_size=batch.size,
+        gradient_accumulation_steps=batch.accum,
+        num_train_epochs=train.epochs,
+        learning_rate=train.lr,
+        lr_scheduler_type=train.scheduler,
+        warmup_steps=train.warmup_steps,
+        weight_decay=train.weight_decay,
+        max_grad_norm=train.max_grad_norm,
+        optim=OPTIMISER,
+        bf16=train.precision == "bf16",
+        fp16=False,
+        use_cpu=device == "cpu",
+        gradient_checkpointing=train.gradient_checkpointing,
+        eval_strategy="steps" if evaluate else "no",
+        eval_steps=train.eval_steps if evaluate else None,
+        prediction_loss_only=True,
+        metric_for_best_model="loss" if evaluate else None,
+        greater_is_better=False if evaluate else None,
+        save_strategy="steps",
+        save_steps=train.save_steps,
+        save_total_limit=None,  # old checkpoints go after the new one is sealed, see callbacks.sealing
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        report_to="none",
+        push_to_hub=False,
+        disable_tqdm=True,
+        dataloader_pin_memory=device == "cuda",
+        seed=spec.seed,
+        data_seed=spec.seed,
+    )
+
+
+def dataset_of(encoded: EncodedSet) -> Any:
+    """The rows as TRL takes them when preparation is skipped: `input_ids` and `labels`, both [T]."""
+    from datasets import Dataset
+
+    return Dataset.from_dict(
+        {"input_ids": [list(e.input_ids) for e in encoded.kept], "labels": [e.labels for e in encoded.kept]}
+    )
+
+
+@dataclass
+class Job:
+    """One training: the spec with its encoded rows and whatever else an attempt needs."""
+
+    spec: SftSpec
+    device: str
+    encoder: Encoder
+    train: EncodedSet
+    validation: EncodedSet | None
+    report: Callable[..., None]
+    log: Callable[[str], None]
+
+    def trainer(self, batch: Batch) -> Any:
+        """A new SFTTrainer on a freshly loaded base, after its collated batches were checked."""
+        from transformers import PrinterCallback
+        from trl import SFTTrainer
+
+        spec = self.spec
+        in_bf16 = self.device == "cuda" and spec.train.precision == "bf16"
+        model = runtime.load_model(spec.base, "bfloat16" if in_bf16 else "float32")
+        tokenizer = self.encoder.tokenizer
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token or self.encoder.end_token
+        trainer = SFTTrainer(
+            model=model,
+            args=trainer_config(spec, batch, self.device, self.validation is not None),
+            train_dataset=dataset_of(self.train),
+            eval_dataset=dataset_of(self.validation) if self.validation else None,
+            processing_class=tokenizer,
+            peft_config=self._lora(model),
+            callbacks=[
+                reporting(self.report, self.log, spec.train.logging_steps),
+                sealing(spec.work, spec.train.save_total_limit),
+            ],
+        )
+        trainer.remove_callback(PrinterCallback)
+        for rows, data in ((self.train, trainer.train_dataset), (self.validation, trainer.eval_dataset)):
+            if rows is not None:
+                check_batches(rows.kept, data, trainer.data_collator, self.encoder, batch.size)
+        return trainer
+
+    def _lora(self, model: Any) -> Any:
+        from peft import LoraConfig
+
+        lora = self.spec.train.lora
+        return LoraConfig(
+            r=lora.r,
+            lora_alpha=lora.alpha,
+            lora_dropout=lora.dropout,
+            target_modules=present_modules(model, lora.modules),
+            bias="none",
+            task_type="CAUSAL_LM",
+        )
+
+    def steps(self, batch: Batch) -> int:
+        """Optimiser steps in all, counted as the Trainer counts them."""
+        per_step = batch.size * batch.accum * self.spec.processes
+        return math.ceil(self.spec.train.epochs * math.ceil(len(self.train.kept) / per_step))

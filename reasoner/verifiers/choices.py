@@ -1,0 +1,54 @@
+"""Answers to multiple-choice questions: one letter, perhaps with the option's text."""
+
+import re
+
+from reasoner.verifiers.latex import clean, words_of
+
+_LETTER = "[A-J]"
+_BRACKETED = re.compile(rf"^[(\[]\s*({_LETTER})\s*[)\]](?:[\s.:,]+(.*))?$", re.DOTALL)
+_BARE = re.compile(rf"^({_LETTER})$")
+_MARKED = re.compile(rf"^({_LETTER})\s*[).:,\-](?![0-9A-Za-z])\s*(.*)$", re.DOTALL)
+_NAMED = re.compile(rf"^({_LETTER})\s+([A-Z(].*)$", re.DOTALL)
+_FOLLOWED = re.compile(r"^([B-HJ])\s+([a-z].*)$", re.DOTALL)
+_SEVERAL = re.compile(rf"^[(\[]?{_LETTER}[)\]]?(?:\s*(?:/|,|;|\bor\b|\band\b|&)\s*(?:\bor\b|\band\b)?\s*[(\[]?{_LETTER}[)\]]?)+$")
+_SAID = re.compile(
+    rf"(?<!not )(?:\bis|\bit's|\bit’s|\bbe|\bchoose|\bpick|\bselect|\boption|\bchoice|\banswer:?)\s+\W{{0,3}}({_LETTER})(?![A-Za-z0-9'’])"
+)
+_PREFIX = re.compile(r"^(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)\s*:?\s+", re.IGNORECASE)
+
+
+def gold_choice(gold: str) -> tuple[str, str] | None:
+    """The letter and the option's text of a gold that is a choice, or None."""
+    text = words_of(clean(gold))
+    if match := _BARE.match(text) or _BRACKETED.match(text) or _MARKED.match(text):
+        return match[1], (match[2] or "").strip() if match.re is not _BARE else ""
+    if (match := _NAMED.match(text)) and re.fullmatch(r"[A-Z][A-Za-z ]+", match[2]):
+        return match[1], match[2].strip()
+    return None
+
+
+def stated_choice(statement: str) -> str | None:
+    """The one letter that a statement names as its answer; None if it names none or hedges between several."""
+    text = _PREFIX.sub("", words_of(clean(statement)))
+    if _SEVERAL.match(text):
+        letters = set(re.findall(_LETTER, re.sub(r"\b(?:or|and)\b", "", text)))
+        return letters.pop() if len(letters) == 1 else None
+    for pattern in (_BARE, _BRACKETED, _MARKED, _NAMED, _FOLLOWED):
+        match = pattern.match(text)
+        if match and not (pattern is _NAMED and match[1] == "A" and not re.match(r"[A-Z(]", match[2])):
+            return match[1]
+    return None
+
+
+def hedged(statement: str) -> bool:
+    """Whether a statement is a list of different letters."""
+    text = words_of(clean(statement))
+    return bool(_SEVERAL.match(text)) and stated_choice(statement) is None
+
+
+def choice_in_prose(text: str) -> str | None:
+    """The letter that running text settles on: the first one if it begins with it, else the last one that it names."""
+    if begin := stated_choice(text.strip()):
+        return begin
+    named = _SAID.findall(text)
+    return named[-1] if named else None

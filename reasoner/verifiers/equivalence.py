@@ -1,0 +1,337 @@
+"""Whether two answer texts are the same answer: numbers, lists, tuples, intervals, equations, words, expressions.
+
+An answer is cut into its parts first and every atom is compared by what it is: numbers exactly, other expressions
+through expressions.py. Recursion is bounded by the depth of the brackets that the text really has. The conventions
+stand in MathPolicy. Does not cover finding an answer in a response (extraction.py, statement.py).
+"""
+
+import re
+from fractions import Fraction
+
+from reasoner.verifiers import expressions
+from reasoner.verifiers.latex import clean, closing, cut, words_of
+from reasoner.verifiers.numbers import numbers_equal, parse_number
+from reasoner.verifiers.policy import MathPolicy
+from reasoner.verifiers.shapes import Shape, shape, without_membership
+from reasoner.verifiers.statement import is_words
+from reasoner.verifiers.units import Measure, conflicting, measure
+
+MAX_LENGTH = 4000
+"""Characters of the longest answer that is compared other than letter by letter."""
+MAX_DEPTH = 12
+
+Result = tuple[bool, str]
+
+_NAME_LIKE = re.compile(r"^(?=.*[A-Za-z])(?!.*[0-9][A-Za-z(\\])(?:[A-Za-z(){}\[\]|_,:' .0-9]|\\[A-Za-z]+|\^\{?-?1\}?)+$")
+_NOT_NAMES = re.compile(r"\\(?:frac|sqrt|cdot|times|pm|sin|cos|tan|log|ln)(?![A-Za-z])")
+_EQUALS = re.compile(r"(?<![<>!=\\:])=(?!=)")
+_RELATION = re.compile(r"<|>|\\le(?![A-Za-z])|\\ge(?![A-Za-z])|\\ne(?![A-Za-z])")
+_BASE = re.compile(r"^\(?([0-9A-Fa-f]+)\)?\s*_\s*\{?\s*(?:\\?text\s*\{)?\s*([0-9]{1,2}|two|three|five|eight|ten)\s*\}{0,2}$")
+_BASE_NAMES = {"two": "2", "three": "3", "five": "5", "eight": "8", "ten": "10"}
+_CLOCK = re.compile(r"^([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?\s*([ap])?\.?\s?(?:m\.?)?$", re.IGNORECASE)
+_RATIO = re.compile(r"^[^:]+(?::[^:]+)+$")
+_MIXED_ILL = re.compile(r"^[-+]?\(?[0-9]+\)?\s+[0-9]+\s?/\s?[0-9]+$")
+_SPACED_THOUSANDS = re.compile(r"(?<![0-9])([0-9]{1,3}(?: [0-9]{3})+)(?![0-9])")
+_DECIMAL_COMMA = re.compile(r"^([-+]?[0-9]+),([0-9]+)$")
+_REPEATING = re.compile(r"^([-+]?)([0-9]*)\.([0-9]*)\\overline\s*\{([0-9]+)\}$")
+_PRIMES = re.compile(r"[A-Za-z]'")
+
+
+def equivalent(gold: str, prediction: str, policy: MathPolicy) -> Result:
+    """Whether two answers are equal and one word why. Neither is a whole response."""
+    left, right = clean(gold, policy.overescaped), clean(prediction, policy.overescaped)
+    if not left:
+        return False, "gold_unreadable"
+    if not right:
+        return False, "unparsed"
+    if _squeezed(left) == _squeezed(right):
+        return True, "identical"
+    if max(len(left), len(right)) > MAX_LENGTH:
+        return False, "too_long"
+    return _compare(left, right, policy, 0)
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"[\s{}]|\\(?:text|mathrm|textbf|mathbf)(?![A-Za-z])", "", text)
+
+
+def _compare(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result:
+    if depth > MAX_DEPTH:
+        return False, "too_deep"
+    if _squeezed(gold) == _squeezed(prediction):
+        return True, "identical"
+    numeric = _compare_numbers(gold, prediction, policy)
+    if numeric is not None:
+        return numeric
+    for rule in (_compare_special, _compare_collections, _compare_equations, _compare_words):
+        result = rule(gold, prediction, policy, depth)
+        if result is not None:
+            return result
+    if _PRIMES.search(gold) or _PRIMES.search(prediction):
+        return False, "wrong"  # the parser drops a prime, so f' would equal f
+    left, right = measure(gold), measure(prediction)
+    if policy.units == "compare" and conflicting(left.unit, right.unit):
+        return False, "unit"
+    if left.percent != right.percent and policy.percent == "value":
+        left = Measure(f"({left.body})/100") if left.percent else left
+        right = Measure(f"({right.body})/100") if right.percent else right
+    return expressions.equal(words_of(left.body), words_of(right.body), policy)
+
+
+def _compare_numbers(gold: str, prediction: str, policy: MathPolicy) -> Result | None:
+    """The comparison of two numbers; None where one side is something else."""
+    left, right = _number(gold, policy), _number(prediction, policy)
+    if left is None or right is None:
+        if policy.number_styles and (left or right):
+            left, right = left or _decimal_comma(gold), right or _decimal_comma(prediction)
+        if left is None or right is None:
+            ill = left is not None and _MIXED_ILL.match(prediction)
+            return (False, "ill_formed") if ill else None
+    if policy.units == "compare" and conflicting(left[1].unit, right[1].unit):
+        return False, "unit"
+    return _numbers_agree(left, right, policy), "number"
+
+
+def _numbers_agree(
+    left: tuple[Fraction, Measure], right: tuple[Fraction, Measure], policy: MathPolicy
+) -> bool:
+    (a, gold), (b, prediction) = left, right
+    exact = not (_rounded(gold.body) or _rounded(prediction.body))
+    places = len(gold.body.partition(".")[2])
+    if policy.rounded_gold and places and not _rounded(prediction.body):
+        exact, b = False, Fraction(round(b * 10**places), 10**places)
+    if gold.percent == prediction.percent:
+        return _close(a, b, exact)
+    true = (a / 100 if gold.percent else a, b / 100 if prediction.percent else b)
+    signed = gold if gold.percent else prediction
+    plain = re.fullmatch(r"[-+]?[0-9.,]+", signed.body)
+    return _close(*true, exact) or bool(policy.percent == "optional" and plain and _close(a, b, exact))
+
+
+def _close(gold: Fraction, prediction: Fraction, exact: bool) -> bool:
+    """Exact values must be equal; rounded ones agree within the project's tolerance and to four digits."""
+    if exact:
+        return gold == prediction
+    return numbers_equal(prediction, gold) and abs(prediction - gold) <= abs(gold) / 10**4
+
+
+def _rounded(text: str) -> bool:
+    return ("." in text and "overline" not in text) or bool(re.search(r"[0-9]e", text, re.IGNORECASE))
+
+
+def _number(text: str, policy: MathPolicy) -> tuple[Fraction, Measure] | None:
+    if len(text) > 400:
+        return None
+    parts = measure(words_of(text) if "\\text" not in text else text)
+    body = parts.body
+    if policy.number_styles:
+        body = _SPACED_THOUSANDS.sub(lambda m: m[1].replace(" ", ""), body)
+    if match := _REPEATING.match(body):
+        value = _repeating(match)
+    else:
+        number = parse_number(body.replace("\\cdot", "*").replace("\\times", "*"))
+        if number is None:
+            return None
+        value = number
+    return value * parts.factor, parts
+
+
+def _repeating(match: re.Match[str]) -> Fraction:
+    sign, whole, fixed, cycle = match.groups()
+    scale = 10 ** len(fixed)
+    value = Fraction(int((whole or "0") + fixed), scale) + Fraction(int(cycle), scale * (10 ** len(cycle) - 1))
+    return -value if sign == "-" else value
+
+
+def _decimal_comma(text: str) -> tuple[Fraction, Measure] | None:
+    parts = measure(text)
+    match = _DECIMAL_COMMA.match(parts.body)
+    return (Fraction(f"{match[1]}.{match[2]}"), parts) if match else None
+
+
+def _compare_special(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
+    """Clock times, ratios and numbers in another base."""
+    left, right = words_of(gold), words_of(prediction)
+    a, b = _CLOCK.match(left), _CLOCK.match(right)
+    if a and b:
+        return _clock(a, b), "time"
+    if ":" in left and ":" in right and "=" not in left + right:
+        pair = cut(left, ":"), cut(right, ":")
+        return (_ratio(*pair, policy, depth), "ratio") if min(map(len, pair)) > 1 else None
+    if (":" in left) != (":" in right) and "=" not in left + right:
+        ratio, other = (left, right) if ":" in left else (right, left)
+        terms, value = cut(ratio, ":"), _number(other, policy)
+        numbers = [_number(term, policy) for term in terms]
+        if value and len(terms) == 2 and all(numbers) and not _CLOCK.match(ratio):
+            return bool(numbers[1][0]) and numbers[0][0] / numbers[1][0] == value[0], "ratio"  # type: ignore[index]
+    return _compare_bases(gold, prediction, policy)
+
+
+def _clock(left: re.Match[str], right: re.Match[str]) -> bool:
+    same = all(int(left[i] or 0) == int(right[i] or 0) for i in (1, 2, 3))
+    halves = (left[4] or "").lower(), (right[4] or "").lower()
+    return same and (halves[0] == halves[1] or "" in halves)
+
+
+def _ratio(gold: list[str], prediction: list[str], policy: MathPolicy, depth: int) -> bool:
+    if len(gold) != len(prediction):
+        return False
+    left = [_number(term, policy) for term in gold]
+    right = [_number(term, policy) for term in prediction]
+    if all(left) and all(right):
+        a, b = [term[0] for term in left if term], [term[0] for term in right if term]
+        return all(a[0] * y == b[0] * x for x, y in zip(a, b, strict=True)) and any(b)
+    return all(_compare(x, y, policy, depth + 1)[0] for x, y in zip(gold, prediction, strict=True))
+
+
+def _compare_bases(gold: str, prediction: str, policy: MathPolicy) -> Result | None:
+    left, right = _BASE.match(gold), _BASE.match(prediction)
+    if not left and not right:
+        return None
+    a, b = _in_base(left, gold), _in_base(right, prediction)
+    if a == b:
+        return True, "base"
+    if a[0].lstrip("0").lower() == b[0].lstrip("0").lower() and policy.base == "optional":
+        return (True, "base") if left and b[1] == "" else (False, "base")
+    return False, "base"
+
+
+def _in_base(match: re.Match[str] | None, text: str) -> tuple[str, str]:
+    """Digits and base; a subscript ten says nothing."""
+    if not match:
+        return re.sub(r"[\s,]", "", text), ""
+    base = _BASE_NAMES.get(match[2], match[2])
+    return match[1], "" if base == "10" else base
+
+
+def _compare_collections(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
+    """Lists, sets, tuples, intervals and unions; None where neither side is one or a set meets a relation."""
+    left, right = shape(gold), shape(prediction)
+    if left is None and right is None:
+        bare = _bare(gold), _bare(prediction)
+        return None if bare == (gold, prediction) else _compare(*bare, policy, depth + 1)
+    if left is None or right is None:
+        single = gold if left is None else prediction
+        whole = left or right
+        if _RELATION.search(single) or "\\begin" in single or "\\emptyset" in single:
+            return None
+        if _EQUALS.search(single):
+            return None
+        if whole and len(whole.items) == 1:
+            pair = (whole.items[0], single) if left else (single, whole.items[0])
+            return _compare(*pair, policy, depth + 1)
+        return False, "count"
+    same = _same_shape(left, right, policy, depth)
+    if not same and "union" in (left.kind, right.kind):
+        return None
+    return same, left.kind
+
+
+def _same_shape(left: Shape, right: Shape, policy: MathPolicy, depth: int) -> bool:
+    kinds = {left.kind, right.kind}
+    if "interval" in kinds and kinds <= {"interval", "tuple"}:
+        ends = left.ends or "()", right.ends or "()"
+        return ends[0] == ends[1] and _in_order(left, right, policy, depth)
+    if "interval" in kinds or kinds == {"tuple", "set"} or kinds == {"tuple", "union"}:
+        return False
+    if "tuple" in kinds or ("set" not in kinds and "union" not in kinds and policy.lists == "ordered"):
+        return _in_order(left, right, policy, depth)
+    if len(left.items) * len(right.items) > 2500:
+        return False
+    return _covers(left.items, right.items, policy, depth) and _covers(
+        right.items, left.items, policy, depth, swapped=True
+    )
+
+
+def _in_order(left: Shape, right: Shape, policy: MathPolicy, depth: int) -> bool:
+    return len(left.items) == len(right.items) and all(
+        _compare(a, b, policy, depth + 1)[0] for a, b in zip(left.items, right.items, strict=True)
+    )
+
+
+def _covers(
+    some: tuple[str, ...], others: tuple[str, ...], policy: MathPolicy, depth: int, swapped: bool = False
+) -> bool:
+    """Whether every item of `some` equals one of `others`; repeated items count once."""
+    for item in some:
+        pairs = ((other, item) if swapped else (item, other) for other in others)
+        if not any(_compare(a, b, policy, depth + 1)[0] for a, b in pairs):
+            return False
+    return True
+
+
+def _bare(text: str) -> str:
+    """`text` without one pair of round brackets around all of it and without `x \\in`."""
+    text = without_membership(text)
+    if text.startswith("(") and closing(text, 0) == len(text) - 1 and len(text) > 2:
+        return text[1:-1].strip()
+    return text
+
+
+def _compare_equations(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
+    """Equations and assignments; None where neither side has an equals sign or where solving must decide."""
+    left, right = _members(gold), _members(prediction)
+    if len(left) < 2 and len(right) < 2:
+        if _RELATION.search(gold) or _RELATION.search(prediction):
+            return _compare_relations(gold, prediction, policy)
+        return None if (gold, prediction) == (left[0], right[0]) else _compare(left[0], right[0], policy, depth + 1)
+    if len(left) > 1 and len(right) > 1:
+        if _squeezed(left[0]) == _squeezed(right[0]) and _is_name(left[0]):
+            return _compare(left[-1], right[-1], policy, depth + 1)
+        if _is_name(left[0]) and _is_name(right[0]) and not _letters(left[-1]) and not _letters(right[-1]):
+            same = _compare(left[-1], right[-1], policy, depth + 1)
+            return same if policy.variable_names == "free" else (False, "name")
+        return expressions.equal(f"{left[0]}={left[-1]}", f"{right[0]}={right[-1]}", policy)
+    if len(left) > 1:
+        if policy.left_side == "required" or not _is_name(left[0]):
+            return False, "left_side"
+        return _compare(left[-1], prediction, policy, depth + 1)
+    if _is_name(right[-1]) and not _letters(right[0]):
+        return _compare(gold, right[0], policy, depth + 1)
+    if not _is_name(right[0]) and _letters(right[0]):
+        return False, "left_side"
+    return _compare(gold, right[-1], policy, depth + 1)
+
+
+def _compare_relations(gold: str, prediction: str, policy: MathPolicy) -> Result | None:
+    either = _RELATION.search(gold) and _RELATION.search(prediction)
+    if either or shape(gold) or shape(prediction):
+        if not either and policy.intervals == "strict":
+            return False, "notation"
+        return expressions.equal(without_membership(gold), without_membership(prediction), policy)
+    return False, "relation"
+
+
+def _members(text: str) -> list[str]:
+    """The members of a chain of equations; what follows an approximation sign is left out."""
+    exact = cut(text, (r"\approx", r"\simeq", r"\doteq"))[0]
+    return [part for part in cut(exact, "=") if part] or [text]
+
+
+def _is_name(text: str) -> bool:
+    """Whether the left side of an equation only names what is on the right: `x`, `f(2)`, `|AB|`, `A:B`, `(p, q)`."""
+    plain = words_of(text)
+    return bool(_NAME_LIKE.match(plain)) and not _NOT_NAMES.search(plain)
+
+
+def _letters(text: str) -> bool:
+    return bool(re.search(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+|(?<![A-Za-z])(?:pi|e|i)(?![A-Za-z])", "", text)))
+
+
+def _compare_words(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
+    """Answers in words; None where a short run of letters may be a product of variables."""
+    left, right = words_of(gold), words_of(prediction)
+    if not is_words(left) and not is_words(right):
+        return None
+    a, b = _plain_words(left), _plain_words(right)
+    if a == b:
+        return True, "words"
+    if all(len(side.replace(" ", "")) > 3 for side in (left, right) if is_words(side)) or len(left + right) == 2:
+        return False, "words"
+    return None
+
+
+def _plain_words(text: str) -> str:
+    words = re.findall(r"[A-Za-z0-9\\]+", text)
+    kept = [word for word in words if word.lower() not in ("the", "a", "an")] or words
+    return " ".join(kept) if len(kept) == 1 and len(kept[0]) == 1 else " ".join(kept).casefold()

@@ -1,0 +1,95 @@
+"""The whole of SMART on a real server, with a scripted model for the answers and real training of a tiny model."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from prefect.client.orchestration import get_client
+
+from flows.smart import smart
+from reasoner.errors import CollapseError, DataError, ModelError, TrainingError
+from reasoner.records import ArtifactRef
+from reasoner.stages.report import read as read_report
+from reasoner.store import Store, open_ref
+from reasoner.store.rows import read_rows
+from tests.unit.training.tiny import make_model
+
+pytestmark = [pytest.mark.flows, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+def settings(model: Path, *more: str) -> list[str]:
+    return [
+        f"model.path={model}", "engine=scripted", "engine.options.script=tests.support.solver:solve",
+        "train.precision=fp32", "train.max_length=512", "train.batch_size=16", "train.lr=1e-2", *more,
+    ]  # fmt: skip
+
+
+def run(model: Path, *more: str) -> ArtifactRef:
+    return smart("smart-demo", settings(model, *more))
+
+
+def stages_run(home: Path) -> Counter[str]:
+    return Counter(m.metadata["stage"] for m in manifests(home))
+
+
+def manifests(home: Path) -> list:
+    store = Store(home / "artifacts")
+    return [store.manifest(ref) for ref in store.list()]
+
+
+def test_from_questions_to_report_and_again_from_the_cache(home: Path, tiny: Path) -> None:
+    first = run(tiny)
+    report = read_report(open_ref(first))
+    table = report.tables[0]
+    labels = [row.label for row in table.rows]
+    assert labels[-2:] == ["epoch 1", "epoch 2"] and len(table.rows) == 6
+    assert table.rows[0].accuracy.n > 100 and table.rows[-1].best is not None
+    assert [r.label for r in report.records] == ["epoch 1", "epoch 2"] and report.losses[1].train is not None
+
+    kinds = Counter(m.kind for m in manifests(home))
+    assert kinds["model"] == 3 and kinds["adapter"] == 2 and kinds["report"] == 1
+    epoch2 = next(m for m in manifests(home) if m.metadata["stage"] == "records-later")
+    rows = read_rows(home / "artifacts" / "records" / epoch2.digest / "train.jsonl")
+    assert {row["kind"] for row in rows} == {"direct", "refine"}
+
+    before = {m.digest for m in manifests(home)}
+    assert run(tiny) == first
+    assert {m.digest for m in manifests(home)} == before
+
+    with get_client(sync_client=True) as client:
+        states = Counter(t.state_name for t in client.read_task_runs(limit=200))
+    assert states["Cached"] >= 25, "the second run computed nothing"
+
+
+def test_a_model_that_names_no_strategy_is_stopped_before_self_sampling(home: Path, tiny: Path) -> None:
+    with pytest.raises(CollapseError, match="name no strategy"):
+        run(tiny, "engine.options.script=tests.support.solver:forgetful")
+    assert "sample" not in stages_run(home) and "train" in stages_run(home)
+
+
+def test_too_few_correct_solutions_stop_before_training(home: Path, tiny: Path) -> None:
+    with pytest.raises(TrainingError, match="solved too few questions"):
+        run(tiny, "engine.options.script=tests.support.solver:hopeless")
+    assert "train" not in stages_run(home)
+
+
+def test_a_missing_model_and_an_empty_data_set_are_told_in_a_line(
+    home: Path, tiny: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match="no-such-model"):
+        run(tmp_path / "no-such-model")
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    with pytest.raises(DataError, match="empty"):
+        run(tiny, "data=file", f"data.pool.mine.path={empty}")
+    other = tmp_path / "other.jsonl"
+    other.write_text(json.dumps({"text": "How many?", "answer": "3"}) + "\n")
+    with pytest.raises(DataError, match="question"):
+        run(tiny, "data=file", f"data.pool.mine.path={other}")
+    run(tiny, "epochs=1")
