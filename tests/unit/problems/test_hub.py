@@ -1,4 +1,4 @@
-"""The Hub path with the real client: a small Hub on this machine, its cache without network, and a local folder."""
+"""The Hub path with the real client: a small Hub on this machine, its cache offline, and a local folder."""
 
 import json
 import os
