@@ -139,6 +139,7 @@ def _is_hub_id(path: str) -> bool:
 
 def _downloaded(repository: str, revision: str | None) -> tuple[Path, str]:
     """The snapshot of a Hub repository and its commit."""
+    import httpx
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -170,7 +171,7 @@ def _downloaded(repository: str, revision: str | None) -> tuple[Path, str]:
             f"{where}: no local folder, not in the local Hub cache, and the Hub can't be reached. "
             f"Set model.path to {EXPECTED}"
         ) from error
-    except (HFValidationError, HfHubHTTPError, OSError) as error:
+    except (HFValidationError, HfHubHTTPError, httpx.HTTPError, OSError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(f"{where}: can't be downloaded ({first})") from error
     return Path(folder), Path(folder).name
@@ -228,7 +229,10 @@ def _converted(gguf: Path, home: Path) -> Path:
             check_folder(draft)
         except ChildFailedError as error:
             shutil.rmtree(draft, ignore_errors=True)
-            raise ModelError(f"model {gguf.name}: its conversion to safetensors failed. {error}") from error
+            last = str(error).splitlines()[-1].strip(" |")
+            raise ModelError(
+                f"model {gguf.name}: its conversion to safetensors failed ({last}). Log: {models / name}.log"
+            ) from error
         draft.rename(folder)
     return folder
 

@@ -23,12 +23,15 @@ SPECIAL = {
 
 def convert(gguf: Path, folder: Path) -> None:
     """Write the model and its tokenizer into `folder`, on disk when this returns."""
+    ids = special_token_ids(
+        gguf
+    )  # before the slow imports, so that a file that is no GGUF file fails at once
+
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils.quantization_config import GgufConfig
 
     source: dict[str, Any] = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
-    ids = special_token_ids(gguf)
     tokenizer = AutoTokenizer.from_pretrained(**source)
     for name, number in ids.items():
         setattr(tokenizer, name, tokenizer.convert_ids_to_tokens(number))

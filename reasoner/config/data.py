@@ -45,7 +45,7 @@ class SourceConfig(Section):
     columns: ColumnMap = ColumnMap()
     answer_format: Literal["plain", "hash_marks", "marker", "first_token"] = "plain"
     """How the gold is read: the whole cell; after `####`; after the last "The answer is:"; the first token."""
-    where: dict[str, tuple[str, ...]] = {}
+    where: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Keep rows whose column equals one of the values; a value that ends in `*` is a prefix (`type: [GSM*]`)."""
     limit: int | None = Field(default=None, ge=1)
     """Keep this many problems, chosen by hash of the question and the seed; unset keeps all.
@@ -83,7 +83,7 @@ class DataConfig(Section):
     """Share of the pool kept for validation, by hash of the original question."""
     held_out: float = Field(default=0.0, ge=0, lt=1)
     """Share of the pool kept for evaluation as the set `held-out`, by hash of the original question."""
-    evaluation: dict[str, SourceConfig] = {}
+    evaluation: dict[str, SourceConfig] = Field(default_factory=dict)
     """Further evaluation sets by name."""
 
     overlap: Literal["error", "drop"] = "error"

@@ -18,14 +18,24 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 def read_hub(source: SourceConfig) -> Table:
     """The rows of one split; raises DataError in a line where it can't be reached, found or used."""
     import datasets
+    import httpx
     from huggingface_hub.errors import HfHubHTTPError
+
+    failures = (
+        OSError,
+        ValueError,
+        RuntimeError,
+        HfHubHTTPError,
+        httpx.HTTPError,
+        datasets.exceptions.DatasetsError,
+    )
 
     try:
         builder = datasets.load_dataset_builder(source.path, source.config, revision=source.revision)
         commit = _commit(source, builder.hash)
         builder.download_and_prepare()
         data = builder.as_dataset(split=source.split)
-    except (OSError, ValueError, RuntimeError, HfHubHTTPError, datasets.exceptions.DatasetsError) as error:
+    except failures as error:
         raise DataError(_explained(source, error)) from error
     fingerprint = {
         "kind": "hub",
