@@ -109,7 +109,11 @@ class Writer:
             if base.__len__(value) > MAX_ENTRIES:
                 raise Unplain("a set with too many entries")
             return _tagged("s" if base is set else "z", self._sequence(base.__iter__(value), depth))
-        if self.iterators and (kind in _VIEWS or any("__next__" in vars(base) for base in type.mro(kind))):
+        if (
+            self.iterators
+            and depth == 1
+            and (kind in _VIEWS or any("__next__" in vars(base) for base in type.mro(kind)))
+        ):
             return _tagged("n", self._sequence(iter(value), depth, MAX_ITERATED))
         raise Unplain(str(_type_name(kind))[:80])
 

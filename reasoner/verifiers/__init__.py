@@ -1,0 +1,1 @@
+"""Verdicts on answers: numbers, worked solutions with three strategies, and mathematics in LaTeX."""
