@@ -61,7 +61,7 @@ class _Conversation:
     def _call(self, name: str, tree: object) -> None:
         try:
             args, kwargs = decode(tree)
-        except (BadTreeError, RecursionError) as error:
+        except (BadTreeError, RecursionError, TypeError, ValueError) as error:
             raise Stopped(Status.HARNESS_ERROR, f"the tests hand over {error}") from None
         result, changed = self.session.call(name, args, kwargs)
         if self.session.stopped is not None:
@@ -107,9 +107,9 @@ def run_tests(
                 talk.step()
         rest = talk.broken or Result(Status.HARNESS_ERROR)
     except Stopped as stopped:
-        # The tester runs trusted code: only time and memory can be the doing of what the candidate returned.
+        # The tester runs trusted code: what it uses up can be the doing of what the candidate returned.
         status = stopped.status
-        if status not in (Status.TIMEOUT, Status.MEMORY):
+        if status not in (Status.TIMEOUT, Status.MEMORY, Status.OUTPUT_LIMIT):
             status = Status.HARNESS_ERROR
         rest = Result(status, message=stopped.message)
     missing = TestOutcome(rest.status.value, f"{rest.type_name} {rest.message}".strip())

@@ -4,8 +4,8 @@
 Every other shape (a helper around the call, two calls, a loop, …) is left to `reasoner.sandbox.tester`.
 
 Equality is that of the assert as it stands, on plain values: `4 == 4.0` and `True == 1` hold, `[1] == (1,)`
-and `0.1 + 0.2 == 0.3` do not. A tolerance would make solutions pass that the data set's own tests fail, and tests
-that want one say `math.isclose`.
+and `0.1 + 0.2 == 0.3` do not. A tolerance would make solutions pass that the data set's own tests fail, and
+tests that want one say `math.isclose`.
 """
 
 import ast
@@ -52,7 +52,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class TestPlan:
-    """How the tests of one problem are run: questions where a test splits, None where the tester must run it."""
+    """How the tests of a problem are run: questions where a test splits, None where the tester runs it."""
 
     __test__ = False
     tests: tuple[str, ...]
@@ -71,7 +71,7 @@ class TestPlan:
 
 
 def plan_tests(tests: Sequence[str], preamble: str = "") -> TestPlan:
-    """Plan trusted tests. `preamble` defines names for the tester. Raises SyntaxError on what is no Python."""
+    """Plan trusted tests. `preamble` defines names for the tester. Raises SyntaxError on bad Python."""
     trees = [ast.parse(test) for test in tests]
     bound = _bound_names(ast.parse(preamble))
     for tree in trees:
@@ -185,8 +185,8 @@ def _is_question(node: ast.expr, bound: set[str]) -> bool:
     """Whether a node is a call `name(…)` of the candidate's, which may be judged by its value alone.
 
     A builtin around the candidate's call belongs to the test (`len(f(x))`, `all(…)`), so the candidate's
-    process must not evaluate it; one around nothing is a candidate that has a builtin's name. A method of what the
-    candidate returns is no part of the test either: the candidate would answer for both.
+    process must not evaluate it; one around nothing is a candidate that has a builtin's name. A method of
+    what the candidate returns is no part of the test either: the candidate would answer for both.
     """
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return False

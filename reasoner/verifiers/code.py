@@ -1,8 +1,9 @@
 """Verdicts on model-written code, from values that leave a sandbox; see `reasoner.sandbox`.
 
-MBPP style: a program and a list of Python statements. HumanEval style: a prompt, a completion, and a test that
-defines `check(candidate)`. The candidate runs in one sandbox; expected values stay in this process, or, for
-tests that are more than `call == literal`, in a second sandbox that sees only plain values of the first.
+MBPP style: a program and a list of Python statements. HumanEval style: a prompt, a completion, and a test
+that defines `check(candidate)`. The candidate runs in one sandbox; expected values stay in this process,
+or, for tests that are more than `call == literal`, in a second sandbox that sees only plain values of the
+first.
 
 A program is correct when every test passes. What the candidate does wrong is `incorrect`; a test that cannot
 be run, or a sandbox that failed, makes the verdict `unscored`. Not covered: code that needs packages beyond
@@ -28,6 +29,8 @@ VERSION = "1"
 """Goes into stage keys: raise it when a verdict could change."""
 TIMEOUT_SECONDS = 10.0
 """Wall-clock limit of a candidate with all its tests."""
+OUTPUT_KIB = 4096
+"""Bytes of all answers to all tests of a problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def verify_code(
     """Judge one program. Raises SandboxUnavailableError where programs cannot be isolated."""
     sandbox = sandbox or Sandbox.detect()
     started = time.monotonic()
-    limits = replace(sandbox.limits, wall_seconds=timeout)
+    limits = replace(sandbox.limits, wall_seconds=timeout, output_kib=OUTPUT_KIB)
     try:
         found, plan, setup, preamble = _prepare(item)
     except (SyntaxError, ValueError, RecursionError) as error:

@@ -22,8 +22,8 @@ def extract_code(text: str, function: str = "") -> Extracted:
     """The program of a response.
 
     The last fenced block that defines `function`, else the last Python block, else the last block, else the
-    whole text. A block that is not closed goes on to the end (a generation cut at its stop string). What stands
-    in a closed thinking block does not count.
+    whole text. A block that is not closed goes on to the end (a generation cut at its stop string). What
+    stands in a closed thinking block does not count.
     """
     ends = list(_THOUGHT.finditer(text))
     text = (text[ends[-1].end() :] if ends else text).replace("\r\n", "\n")
@@ -65,8 +65,8 @@ def _blocks(text: str) -> list[tuple[str, str]]:
 def complete_prompt(prompt: str, completion: str, function: str) -> Extracted:
     """The program that a completion of a HumanEval-style prompt makes.
 
-    Where the completion defines the function itself, the prompt's imports and helpers stand before it; else it
-    is taken as the body, up to the first line that leaves it.
+    Where the completion defines the function itself, the prompt's imports and helpers stand before it; else
+    it is taken as the body, up to the first line that leaves it.
     """
     found = extract_code(completion, function)
     if defines(found.code, function):

@@ -16,6 +16,19 @@ if TYPE_CHECKING:
     from reasoner.sandbox.inside.harness import MODES, Channel, Unplain, Writer, load
 
 
+class CandidateIterator:
+    """Stands for an iterator that the candidate returned."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self._rest = iter(values)
+
+    def __iter__(self) -> CandidateIterator:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._rest)
+
+
 class CandidateError(Exception):
     """The candidate raised an exception that is not a builtin one, or an AssertionError."""
 
@@ -34,6 +47,10 @@ class Stub:
         try:
             sent = Writer(self._channel.budget).encode((args, kwargs))
         except Unplain as error:
+            iterated = any(isinstance(value, CandidateIterator) for value in (*args, *kwargs.values()))
+            if iterated or str(error).startswith("a value"):
+                # The candidate returned it: it must not be able to make a test unusable.
+                raise CandidateError(f"{self._name} is given {error} that the candidate returned") from None
             raise UnsupportedTestError(f"{self._name} is given {error}") from None
         self._channel.line(f'"call":"{self._name}","a":{sent}')
         reply = self._channel.read()
@@ -42,7 +59,7 @@ class Stub:
                 put_back(argument, changed)
         if "error" in reply:
             raise exception(*reply["error"])
-        return iter(reply["iterated"]) if "iterated" in reply else reply["value"]
+        return CandidateIterator(reply["iterated"]) if "iterated" in reply else reply["value"]
 
     def __getattr__(self, name: str) -> Any:
         raise UnsupportedTestError(f"{self._name}.{name} is an attribute of the candidate's")
