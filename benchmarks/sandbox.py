@@ -1,10 +1,10 @@
-"""Claim: a small program takes tens of milliseconds in the sandbox, so 2 cores judge more than 20 samples a second.
+"""Claim: a small program takes tens of milliseconds in the sandbox; 2 cores judge over 20 samples a second.
 
     python benchmarks/sandbox.py [--seconds 2] [--repeats 7] > sandbox.json
 
-Compares, in ABBA order, programs a second in the sandbox (A) with the same programs in a bare `python -I -S -B`
-(B), on all cores. Prints JSON: every repeat, medians, and the order-statistic interval of about 95 %. The bare
-subprocess is what isolation is measured against; it is no way to run untrusted code.
+Compares, in ABBA order, programs a second in the sandbox (A) with the same programs in a bare
+`python -I -S -B` (B), on all cores. Prints JSON: every repeat, medians, and the order-statistic interval of
+about 95 %. The bare subprocess is what isolation is measured against; it is no way to run untrusted code.
 """
 
 import argparse

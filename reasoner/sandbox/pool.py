@@ -4,10 +4,11 @@ Threads are enough: the work is done in the sandboxes' processes.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from threading import Event
+from typing import TypeVar
 
 from reasoner.errors import UsageError
 from reasoner.sandbox.jobs import Calls, CallsResult, Program, Result
@@ -15,6 +16,8 @@ from reasoner.sandbox.sandbox import Sandbox
 
 Job = str | Program | Calls
 Answer = Result | CallsResult
+Item = TypeVar("Item")
+Value = TypeVar("Value")
 
 
 def run_programs(
@@ -45,23 +48,35 @@ def stream_programs(
 
     Closing the iterator ends the sandboxes that still run.
     """
-    if workers is not None and workers < 1:
-        raise UsageError(f"workers is {workers}: it must be at least 1")
     sandbox = sandbox or Sandbox.detect()
     limits = sandbox.limits if timeout is None else replace(sandbox.limits, wall_seconds=timeout)
-    sandbox = replace(sandbox, limits=limits)
-    return _stream(sandbox, iter(jobs), workers or os.cpu_count() or 1)
+    limited = replace(sandbox, limits=limits)
+    return stream_map(lambda job, cancel: limited.evaluate(job, cancel=cancel), jobs, workers)
 
 
-def _stream(sandbox: Sandbox, jobs: Iterator[Job], workers: int) -> Iterator[tuple[int, Answer]]:
+def stream_map(
+    function: Callable[[Item, Event], Value], items: Iterable[Item], workers: int | None
+) -> Iterator[tuple[int, Value]]:
+    """Yield `(i, function(item, cancel))` as each is done, in `workers` threads.
+
+    `cancel` is set when the iterator is closed; a function that runs sandboxes hands it to them.
+    """
+    if workers is not None and workers < 1:
+        raise UsageError(f"workers is {workers}: it must be at least 1")
+    return _stream(function, iter(items), workers or os.cpu_count() or 1)
+
+
+def _stream(
+    function: Callable[[Item, Event], Value], items: Iterator[Item], workers: int
+) -> Iterator[tuple[int, Value]]:
     cancel = Event()
-    pending: dict[Future[Answer], int] = {}
-    numbered = enumerate(jobs)
+    pending: dict[Future[Value], int] = {}
+    numbered = enumerate(items)
     with ThreadPoolExecutor(workers, thread_name_prefix="sandbox") as pool:
         try:
             while True:
                 while len(pending) < workers + 1 and (item := next(numbered, None)) is not None:
-                    pending[pool.submit(sandbox.evaluate, item[1], cancel=cancel)] = item[0]
+                    pending[pool.submit(function, item[1], cancel)] = item[0]
                 if not pending:
                     return
                 for future in wait(pending, return_when=FIRST_COMPLETED).done:

@@ -27,6 +27,8 @@ START_SECONDS = 30.0
 """Longest time for the set-up of namespaces; more is the machine's failure, not the program's."""
 END_SECONDS = 5.0
 """Longest wait for an orderly end, before the outer process itself is killed."""
+MAX_VALUE_CHARACTERS = 1 << 19
+"""Largest encoding of one value."""
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "HOME": "/tmp",
@@ -107,7 +109,8 @@ class Child:
         self._control = b""
         self._ready = False
         self._started = time.monotonic()
-        config = settings | _limit_fields(limits) | {"job": job | {"budget": self._output_left // 2}}
+        budget = min(self._output_left // 2, MAX_VALUE_CHARACTERS)
+        config = settings | _limit_fields(limits) | {"job": job | {"budget": budget}}
         self._outgoing = frame((child_code("jail.py"), tuple(child_code(name) for name in programs), config))
         try:
             self._process = subprocess.Popen(

@@ -48,7 +48,8 @@ class Session:
             self.load = failure_of(line, seconds) or Result(Status.OK, seconds=seconds)
         except Stopped as stopped:
             self.load = Result(stopped.status, message=stopped.message, seconds=time.monotonic() - started)
-        self._stopped = None if self.load.ok else self.load
+        self.stopped: Result | None = None if self.load.ok else self.load
+        """Why no further question can be answered, or None."""
 
     def __enter__(self) -> "Session":
         return self
@@ -56,6 +57,11 @@ class Session:
     def __exit__(self, *_: object) -> None:
         if self._child is not None:
             self._child.kill()
+
+    @property
+    def seconds_left(self) -> float:
+        """Wall-clock time until the candidate's total is used up."""
+        return max(self._deadline - time.monotonic(), 0.001)
 
     @property
     def pid(self) -> int | None:
@@ -88,8 +94,8 @@ class Session:
 
     def _ask(self, question: dict[str, Any]) -> tuple[Result, dict[str, Any] | None]:
         """Send a question; its line, or None where the result already says why there is none."""
-        if self._stopped is not None or self._child is None:
-            return self._stopped or self.load, None
+        if self.stopped is not None or self._child is None:
+            return self.stopped or self.load, None
         self._count += 1
         started = time.monotonic()
         deadline = self._deadline
@@ -105,8 +111,6 @@ class Session:
             else:
                 raise Stopped(Status.BAD_VALUE, "the program writes on the result channel")
         except Stopped as stopped:
-            self._stopped = Result(
-                stopped.status, message=stopped.message, seconds=time.monotonic() - started
-            )
-            return self._stopped, None
+            self.stopped = Result(stopped.status, message=stopped.message, seconds=time.monotonic() - started)
+            return self.stopped, None
         return Result(Status.OK, seconds=time.monotonic() - started), line

@@ -99,7 +99,7 @@ class Writer:
             return _tagged("t", self._sequence(tuple.__iter__(value), depth))
         if issubclass(kind, dict):
             if dict.__len__(value) > MAX_ENTRIES:
-                raise Unplain("a dict with too many entries")
+                raise Unplain("a value that is too large")
             pairs = [
                 f"[{self.encode(key, depth)},{self.encode(item, depth)}]" for key, item in dict.items(value)
             ]
@@ -107,9 +107,13 @@ class Writer:
         if issubclass(kind, (set, frozenset)):
             base: Any = set if issubclass(kind, set) else frozenset
             if base.__len__(value) > MAX_ENTRIES:
-                raise Unplain("a set with too many entries")
+                raise Unplain("a value that is too large")
             return _tagged("s" if base is set else "z", self._sequence(base.__iter__(value), depth))
-        if self.iterators and (kind in _VIEWS or any("__next__" in vars(base) for base in type.mro(kind))):
+        if (
+            self.iterators
+            and depth == 1
+            and (kind in _VIEWS or any("__next__" in vars(base) for base in type.mro(kind)))
+        ):
             return _tagged("n", self._sequence(iter(value), depth, MAX_ITERATED))
         raise Unplain(str(_type_name(kind))[:80])
 
@@ -118,7 +122,7 @@ class Writer:
         for item in items:
             most -= 1
             if most < 0:
-                raise Unplain("an iterator that does not end")
+                raise Unplain("a value that does not end")
             parts.append(self.encode(item, depth))
         return "[" + ",".join(parts) + "]"
 
