@@ -25,8 +25,8 @@ class EngineConfig(Section):
 
     kind: Literal["vllm", "transformers", "scripted"] = "vllm"
     """`scripted` answers with a Python function, for tests."""
-    dtype: Dtype = "bfloat16"
-    """Precision of the weights that are served and merged."""
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    """Precision to serve in; `auto` is bfloat16, or float32 on a processor without bfloat16 instructions."""
     options: dict[str, Any] = {}
     """Passed to the engine: `max_model_len`, `gpu_memory_utilization`, `block_size`, `max_num_seqs`, …"""
 
@@ -54,6 +54,7 @@ class FewShotConfig(Section):
     shots: int = Field(default=8, ge=0)
     """How many exemplars are shown, the first ones of the file."""
     strategies: tuple[Strategy, ...] = (Strategy.COT, Strategy.SUB, Strategy.POT)
+    """Which strategies are tried; `[cot, pot]` leaves one out."""
     decoding: SamplingConfig = SamplingConfig(stop=("\nProblem:", "\nQuestion:", "\nInput:"))
     shards: int = Field(default=1, ge=1)
     """Number of parts that the pool is cut into, by hash of the problem's id."""
@@ -126,8 +127,10 @@ class TrainConfig(Section):
     max_length: int = Field(default=1024, ge=8)
     """Tokens of prompt and completion; longer records are left out and counted, never cut."""
     lora: LoraConfig = LoraConfig()
-    precision: Literal["bf16", "fp32"] = "bf16"
-    """`bf16` computes in bfloat16 autocast over float32 adapter weights."""
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """`bf16` computes in bfloat16 autocast over float32 adapter weights; `auto` is bf16 on an accelerator, else fp32."""
+    merge_dtype: Dtype = "bfloat16"
+    """Precision of the merged model's weights on disk."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     eval_steps: int = Field(default=2000, ge=1)

@@ -19,7 +19,8 @@ class EngineSettings:
     kind: str
     model_path: Path
     """A folder with config, tokenizer and safetensors weights."""
-    dtype: str = "bfloat16"
+    dtype: str = "auto"
+    """`auto` is bfloat16, or float32 on a processor without bfloat16 instructions."""
     seed: int = 0
     adapters: bool = False
     """Whether adapters may be loaded. Off where it costs speed and is not needed."""

@@ -19,6 +19,7 @@ from reasoner.engines.prompts import encode_prompts
 from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.seeds import generation_seed
 from reasoner.errors import ConfigurationError, EngineError, ModelError
+from reasoner.hardware import served_dtype
 from reasoner.records import Completion, GenerationRequest, Sampling
 
 OPTIONS = {"batch_size", "max_model_len", "device", "attn_implementation"}
@@ -44,7 +45,7 @@ class TransformersEngine:
         loader: Any = AutoModelForCausalLM
         model: Any = loader.from_pretrained(
             str(settings.model_path),
-            dtype=getattr(torch, settings.dtype),
+            dtype=getattr(torch, served_dtype(settings.dtype, self._device.type == "cpu")),
             use_safetensors=True,
             trust_remote_code=False,
             **extra,

@@ -12,6 +12,7 @@ from typing import Any
 from reasoner.engines.options import check_options
 from reasoner.engines.protocol import EngineSettings
 from reasoner.errors import ConfigurationError, EngineError
+from reasoner.hardware import served_dtype
 
 CPU_ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -70,7 +71,7 @@ def vllm_arguments(settings: EngineSettings, cpu: bool, known: Iterable[str]) ->
         raise ConfigurationError(f"engine.options.load_format must be one of {', '.join(LOADERS)}")
     arguments: dict[str, Any] = {
         "model": str(settings.model_path),
-        "dtype": settings.dtype,
+        "dtype": served_dtype(settings.dtype, cpu),
         "seed": settings.seed,
         "trust_remote_code": False,
         "load_format": "safetensors",

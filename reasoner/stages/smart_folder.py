@@ -103,7 +103,7 @@ class SmartFolder:
         with self._bench(f"train epoch {epoch}") as bench:
             facts = training.train(adapter, bench, records, start, config, prompt, self.config.seed + epoch)
             merged_facts = training.merge(
-                merged, bench, start, adapter, records, prompt, self.config.engine.dtype
+                merged, bench, start, adapter, records, prompt, self.config.train.merge_dtype
             )
         return {"training": facts, "merge": merged_facts}
 
