@@ -1,1 +1,1 @@
-"""Training: supervised fine-tuning and merging, each a program that runs as a child process with a JSON spec."""
+"""Training: supervised fine-tuning and merging, programs that run as child processes with a JSON spec."""

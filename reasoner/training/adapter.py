@@ -1,7 +1,7 @@
 """The adapter folder: what a training leaves, and whether an adapter fits a base.
 
-The folder holds adapter_model.safetensors, adapter_config.json, the tokenizer and training.json. Its bytes are
-the same for the same inputs: sorted keys, no times, no paths of the machine that made it.
+The folder holds adapter_model.safetensors, adapter_config.json, the tokenizer and training.json. Its bytes
+are the same for the same inputs: sorted keys, no times, no paths of the machine that made it.
 """
 
 import json
@@ -42,7 +42,7 @@ def export_adapter(
 
 
 def read_adapter(folder: Path) -> dict[str, Any]:
-    """The configuration of an adapter. Raises `ModelError` if files are missing or it is no safetensors LoRA."""
+    """The configuration of an adapter. Raises `ModelError` if it is no LoRA in safetensors."""
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise ModelError(f"{folder} is not an adapter: {name} is missing")

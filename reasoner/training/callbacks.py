@@ -11,11 +11,11 @@ from typing import Any
 from reasoner.errors import TrainingError
 from reasoner.training.checkpoints import all_checkpoints, rotate, seal, step_of
 
-Report = Callable[..., None]
+Report = Callable[..., Any]
 
 
 def reporting(report: Report, log: Callable[[str], None], every: int) -> Any:
-    """A callback that reports each step, prints a line every `every` steps and stops at a loss that is not finite.
+    """A callback that reports each step, prints every `every`-th, and stops at a loss that is not finite.
 
     The Trainer would hide such a loss (`logging_nan_inf_filter` puts an average in its place), so it is off.
     """

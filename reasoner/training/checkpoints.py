@@ -7,7 +7,6 @@ hash of all inputs); another identity clears it.
 """
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from reasoner.errors import TrainingError
 from reasoner.ids import file_hash
+from reasoner.store.durable import replace_file
 
 MARKER = "complete.json"
 IDENTITY = "identity.json"
@@ -29,14 +29,9 @@ NAME = re.compile(r"checkpoint-(\d+)")
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write JSON with sorted keys under a temporary name, flush it to the disk, then rename it."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w", encoding="utf-8") as handle:
-        json.dump(value, handle, indent=1, sort_keys=True, allow_nan=False)
-        handle.write("\n")
-        handle.flush()
-        os.fsync(handle.fileno())
-    temporary.replace(path)
+    """Write JSON with sorted keys; readers see all of it or nothing, and it is on the disk afterwards."""
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    replace_file(path, [text.encode() + b"\n"])
 
 
 def seal(folder: Path) -> None:

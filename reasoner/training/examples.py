@@ -1,11 +1,10 @@
 """Supervised examples as tokens, and the proof that the loss falls on the completion and its end token only.
 
-The prompt is tokenised alone, as generation does it, and the completion after it, so that no token reaches over
-the boundary and the model is trained on exactly the prompt tokens that it will see. A record longer than the
-limit is left out and counted; nothing is ever cut (METHODS 2.6).
+The prompt is tokenised alone, as generation does it, and the completion after it, so that no token reaches
+over the boundary and the model is trained on exactly the prompt tokens that it will see. A record longer
+than the limit is left out and counted; nothing is ever cut (METHODS 2.6).
 """
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from reasoner.errors import DataError, ModelError, TrainingError
 from reasoner.records import TrainingExample
+from reasoner.store.rows import iter_rows
 
 IGNORED = -100
 """The label of a token that the loss leaves out."""
@@ -54,19 +54,13 @@ class EncodedSet:
 
 
 def read_examples(path: Path) -> list[TrainingExample]:
-    """The examples of a JSON Lines file. Raises `DataError` with the line of the first bad row."""
+    """The examples of a JSON Lines file. Raises `DataError` naming the first bad row."""
     examples = []
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise DataError(f"The training rows cannot be read: {error}") from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    for number, row in enumerate(iter_rows(path), start=1):
         try:
-            examples.append(TrainingExample.from_row(json.loads(line)))
-        except (ValueError, TypeError, AttributeError) as error:
-            raise DataError(f"{path}:{number} is not a training example: {error}") from error
+            examples.append(TrainingExample.from_row(row))
+        except TypeError as error:
+            raise DataError(f"{path}: row {number} is not a training example: {error}") from error
     return examples
 
 
@@ -97,7 +91,9 @@ class Encoder:
         """One example as tokens. Raises `TrainingError` where prompt and completion cannot be told apart."""
         prompt = self.prompt_ids(example.prompt)
         if not prompt:
-            raise TrainingError(f"Record {example.problem_id} has an empty prompt; there is nothing to learn from")
+            raise TrainingError(
+                f"Record {example.problem_id} has an empty prompt; there is nothing to learn from"
+            )
         completion = self._completion_ids(example, prompt)
         if completion[-1:] != [self.end_id]:
             raise TrainingError(
@@ -105,7 +101,9 @@ class Encoder:
                 "a model trained on it would not learn to stop"
             )
         if self.end_id in completion[:-1]:
-            raise TrainingError(f"Record {example.problem_id}: {self.end_token!r} stands inside the completion")
+            raise TrainingError(
+                f"Record {example.problem_id}: {self.end_token!r} stands inside the completion"
+            )
         return Encoded(example, (*prompt, *completion), len(prompt))
 
     def _completion_ids(self, example: TrainingExample, prompt: list[int]) -> list[int]:
@@ -124,7 +122,7 @@ class Encoder:
         if joined[: len(prompt)] == prompt:
             return list(joined[len(prompt) :])
         raise TrainingError(
-            f"Record {example.problem_id}: tokens merge across the end of the prompt and cannot be split there "
+            f"Record {example.problem_id}: tokens merge across the end of the prompt "
             f"(…{example.prompt[-20:]!r} + {example.completion[:20]!r}…)"
         )
 
@@ -157,7 +155,9 @@ def check_batches(
         batch = collate([dict(rows[i]) for i in chosen])
         columns = (batch["input_ids"].tolist(), batch["labels"].tolist(), batch["attention_mask"].tolist())
         for i, ids, labels, attended in zip(chosen, *columns, strict=True):
-            problem = _fault(ids, labels, attended, encoder.prompt_ids(encoded[i].example.prompt), encoder.end_id)
+            problem = _fault(
+                ids, labels, attended, encoder.prompt_ids(encoded[i].example.prompt), encoder.end_id
+            )
             if problem:
                 raise TrainingError(f"Bad loss mask in record {encoded[i].example.problem_id}: {problem}")
 

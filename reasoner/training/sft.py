@@ -1,9 +1,9 @@
 """Supervised fine-tuning with LoRA, as a program: `python -m reasoner.training.sft SPEC.json`.
 
 Covers: TRL's SFTTrainer on rows that are tokenised already (nothing is cut or tokenised again), loss on the
-completion only, LoRA through `peft_config`, resuming from the last complete checkpoint, halving the micro-batch
-when the device runs out of memory, export of the adapter with the lowest validation loss (of the last step
-without validation rows).
+completion only, LoRA through `peft_config`, resuming from the last complete checkpoint, halving the
+micro-batch when the device runs out of memory, export of the adapter with the lowest validation loss (of the
+last step without validation rows).
 
 Guarantees: on the CPU, with the same number of threads, a run that was killed and resumed ends with the same
 bytes as one that was not. Departs from SMART's code: loss on the completion only, long records dropped.
@@ -21,6 +21,7 @@ from typing import Any
 
 from reasoner.errors import ModelError, TrainingError, UsageError
 from reasoner.ids import canonical, content_hash, file_hash
+from reasoner.process.progress import report
 from reasoner.training import adapter, checkpoints, runtime
 from reasoner.training.examples import EncodedSet, Encoder, read_examples
 from reasoner.training.specs import SftSpec
@@ -163,10 +164,12 @@ def announce(job: Job, batch: Batch, log: Callable[[str], None]) -> None:
     if job.validation is not None and steps < train.eval_steps:
         log(f"{steps} steps are fewer than eval_steps {train.eval_steps}: one validation, at the end")
     if train.warmup_steps >= steps and train.scheduler != "constant":
-        log(f"warm-up of {train.warmup_steps} steps is not over after {steps} steps: the full lr is not reached")
+        log(f"warm-up lasts {train.warmup_steps} of {steps} steps: the full lr is never reached")
+    if train.precision == "bf16" and job.device == "cpu" and not runtime.cpu_computes_bf16():
+        log("this CPU has no bfloat16 instructions: train.precision=fp32 is several times faster here")
 
 
-def train(spec: SftSpec, report: Callable[..., None], log: Callable[[str], None]) -> None:
+def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None]) -> None:
     """Train `spec` to the end and export the adapter. Raises the errors of `reasoner.errors`."""
     from accelerate import PartialState
 
@@ -177,7 +180,9 @@ def train(spec: SftSpec, report: Callable[..., None], log: Callable[[str], None]
     tokenizer = runtime.load_tokenizer(spec.base)
     encoder = Encoder(tokenizer, spec.end_token, add_special_tokens=spec.add_special_tokens)
     if encoder.end_id not in runtime.stop_ids(spec.base, tokenizer):
-        raise ModelError(f"Generation of {spec.base_name} would not stop at {spec.end_token!r}: not its end token")
+        raise ModelError(
+            f"{spec.base_name} does not stop generating at {spec.end_token!r}: not its end token"
+        )
     processes = PartialState(cpu=device == "cpu")
     if processes.is_main_process:
         adapter.require_empty(spec.output)
@@ -211,23 +216,16 @@ def publish(job: Job, record: BatchRecord) -> None:
     tokenizer = runtime.load_tokenizer(job.spec.base)
     facts = training_record(job, record, last, chosen)
     adapter.export_adapter(chosen, job.spec.output, tokenizer, job.spec.base_name, facts)
-    job.log(f"adapter of step {facts['exported_step']} written to {job.spec.output}")
-
-
-def say(line: str) -> None:
-    """One line of the log."""
-    print(line, flush=True)
+    job.log(f"adapter of step {facts['exported_step']} written")
 
 
 def main(arguments: list[str]) -> int:
     """Exit status 0 when the adapter is written; see `runtime.run_program` for failures."""
-    from reasoner.process.progress import report
-
     if len(arguments) != 1:
         raise UsageError("usage: python -m reasoner.training.sft SPEC.json")
     spec = SftSpec.load(Path(arguments[0]))
     runtime.prepare_process(spec.threads)
-    return runtime.run_program(spec.work, lambda: train(spec, report, say))
+    return runtime.run_program(spec.work, lambda: train(spec, report, runtime.say))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """What a training program is told: one frozen spec a program, written as JSON, read by the child.
 
-Covers: the specs, their JSON form and the command line that starts the program. Importing this loads no torch.
-Not covered: running the child (`launch.py`) and what the programs do (`sft.py`, `merge.py`).
+Covers: the specs, their JSON form and the command line that starts the program. Importing this loads no
+torch. Not covered: running the child (`launch.py`) and what the programs do (`sft.py`, `merge.py`).
 """
 
 import dataclasses
 import json
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -55,8 +54,8 @@ class Spec:
 class SftSpec(Spec):
     """One supervised fine-tuning with LoRA.
 
-    The rows are `records.TrainingExample`; a completion ends with `end_token`. Results: the adapter in `output`
-    (equal bytes for equal inputs), times and memory in `work/metrics.json`.
+    The rows are `records.TrainingExample`; a completion ends with `end_token`. Results: the adapter in
+    `output` (equal bytes for equal inputs), times and memory in `work/metrics.json`.
     """
 
     base: Path
@@ -109,21 +108,3 @@ class MergeSpec(Spec):
     """Length of the greedy continuations that are compared."""
     max_logit_difference: float = 5e-2
     min_greedy_agreement: float = 0.95
-
-
-def sft_argv(spec_file: Path, processes: int = 1, device: Device = "auto") -> list[str]:
-    """The command that runs `sft.py`: plain `python -m`, or `accelerate launch` for several processes."""
-    if processes < 1:
-        raise UsageError(f"processes is {processes}; at least 1 is needed")
-    module = ["-m", "reasoner.training.sft", str(spec_file)]
-    if processes == 1:
-        return [sys.executable, *module]
-    kind = ["--cpu"] if device == "cpu" else ["--multi_gpu"]
-    count = ["--num_processes", str(processes), "--num_machines", "1", "--mixed_precision", "no"]
-    # `no`: the program itself tells the Trainer its precision, whatever the launcher's default is.
-    return [sys.executable, "-m", "accelerate.commands.launch", *kind, *count, "--dynamo_backend", "no", *module]
-
-
-def merge_argv(spec_file: Path) -> list[str]:
-    """The command that runs `merge.py`."""
-    return [sys.executable, "-m", "reasoner.training.merge", str(spec_file)]

@@ -1,14 +1,14 @@
-"""TRL's trainer for one training: the base, the LoRA adapter, the settings, the masks proven before the first step.
+"""TRL's trainer for one training: base, LoRA adapter, settings, and masks proven before the first step.
 
-Precision: the adapter's weights, their gradients and the optimiser's state are always float32. `bf16` computes
-under bfloat16 autocast; the frozen base is then held in float32 on the CPU and in bfloat16 on a GPU, where memory
-counts. `fp32` holds and computes everything in float32.
+Precision: the adapter's weights, their gradients and the optimiser's state are always float32. `bf16`
+computes under bfloat16 autocast; the frozen base is then held in float32 on the CPU and in bfloat16 on a
+GPU, where memory counts. `fp32` holds and computes everything in float32.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from reasoner.errors import ModelError
 from reasoner.training import runtime
@@ -39,7 +39,9 @@ def present_modules(model: Any, wanted: tuple[str, ...]) -> list[str]:
     from torch import nn
     from transformers.pytorch_utils import Conv1D
 
-    layers = {name.rsplit(".", 1)[-1] for name, m in model.named_modules() if isinstance(m, nn.Linear | Conv1D)}
+    layers = {
+        name.rsplit(".", 1)[-1] for name, m in model.named_modules() if isinstance(m, nn.Linear | Conv1D)
+    }
     layers.discard("lm_head")  # TRL reads its weight directly, so an adapter on it would never be trained
     found = sorted(layers & set(wanted))
     if not found:
@@ -112,7 +114,7 @@ class Job:
     encoder: Encoder
     train: EncodedSet
     validation: EncodedSet | None
-    report: Callable[..., None]
+    report: Callable[..., Any]
     log: Callable[[str], None]
 
     def trainer(self, batch: Batch) -> Any:
@@ -141,7 +143,7 @@ class Job:
         trainer.remove_callback(PrinterCallback)
         for rows, data in ((self.train, trainer.train_dataset), (self.validation, trainer.eval_dataset)):
             if rows is not None:
-                check_batches(rows.kept, data, trainer.data_collator, self.encoder, batch.size)
+                check_batches(rows.kept, cast(Any, data), trainer.data_collator, self.encoder, batch.size)
         return trainer
 
     def _lora(self, model: Any) -> Any:

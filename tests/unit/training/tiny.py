@@ -1,4 +1,4 @@
-"""A tiny random Llama with a byte-level BPE tokenizer and a chat template, made on the spot; and example rows."""
+"""A tiny random Llama with a byte-level BPE tokenizer and a chat template, and example rows."""
 
 import json
 import random
@@ -94,7 +94,9 @@ def make_examples(count: int, seed: int = 0) -> list[TrainingExample]:
 
 def write_examples(path: Path, examples: list[TrainingExample]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(e.to_row(), sort_keys=True) + "\n" for e in examples), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(e.to_row(), sort_keys=True) + "\n" for e in examples), encoding="utf-8"
+    )
     return path
 
 

@@ -1,0 +1,101 @@
+"""Running a training program as a child process, and what comes back of it.
+
+Importing this loads no torch. A failure that the program explained (work/error.json) is raised here as the
+same class of `reasoner.errors`; any other end of the child is a `ChildFailedError`.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reasoner import errors
+from reasoner.errors import ChildFailedError, ReasonerError, UsageError
+from reasoner.process.child import run_child
+from reasoner.training.adapter import TRAINING
+from reasoner.training.runtime import ERROR_FILE, METRICS_FILE
+from reasoner.training.specs import Device, MergeSpec, SftSpec
+
+OnProgress = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class SftResult:
+    """A finished training: the adapter's folder, its training.json, and times and memory."""
+
+    adapter: Path
+    training: dict[str, Any]
+    metrics: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class MergeResult:
+    """A finished merge: the model's folder and the numbers of its parity check."""
+
+    model: Path
+    metrics: dict[str, Any]
+
+
+def sft_argv(spec_file: Path, processes: int = 1, device: Device = "auto") -> list[str]:
+    """The command that runs `sft.py`: plain `python -m`, or `accelerate launch` for several processes."""
+    if processes < 1:
+        raise UsageError(f"processes is {processes}; at least 1 is needed")
+    module = ["-m", "reasoner.training.sft", str(spec_file)]
+    if processes == 1:
+        return [sys.executable, *module]
+    # `no`: the program itself tells the Trainer its precision, whatever the launcher's default is.
+    launcher = ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    kind = "--cpu" if device == "cpu" else "--multi_gpu"
+    start = [sys.executable, "-m", "accelerate.commands.launch", kind, "--num_processes", str(processes)]
+    return [*start, *launcher, *module]
+
+
+def merge_argv(spec_file: Path) -> list[str]:
+    """The command that runs `merge.py`."""
+    return [sys.executable, "-m", "reasoner.training.merge", str(spec_file)]
+
+
+def run_sft(
+    spec: SftSpec, log: Path, on_progress: OnProgress | None = None, timeout: float | None = None
+) -> SftResult:
+    """Train in a child process, with its output appended to `log`; `timeout` in seconds.
+
+    `on_progress` gets `{"done": step, "total": steps, "loss": …}` after each step. The same call again after
+    a crash goes on from the last complete checkpoint in `spec.work`.
+    """
+    argv = sft_argv(spec.save(spec.work / "sft.json"), spec.processes, spec.device)
+    _run(argv, spec.work, log, on_progress, timeout)
+    return SftResult(spec.output, _read(spec.output / TRAINING), _read(spec.work / METRICS_FILE))
+
+
+def run_merge(
+    spec: MergeSpec, log: Path, on_progress: OnProgress | None = None, timeout: float | None = None
+) -> MergeResult:
+    """Merge in a child process; see `run_sft`."""
+    _run(merge_argv(spec.save(spec.work / "merge.json")), spec.work, log, on_progress, timeout)
+    return MergeResult(spec.output, _read(spec.work / METRICS_FILE))
+
+
+def _run(
+    argv: list[str], work: Path, log: Path, on_progress: OnProgress | None, timeout: float | None
+) -> None:
+    explained = work / ERROR_FILE
+    explained.unlink(missing_ok=True)
+    try:
+        run_child(argv, log=log, on_progress=on_progress, timeout=timeout)
+    except ChildFailedError as failure:
+        try:
+            found = json.loads(explained.read_text(encoding="utf-8"))
+            kind = getattr(errors, found["error"])
+        except (OSError, ValueError, KeyError, AttributeError):
+            raise failure from None
+        if not (isinstance(kind, type) and issubclass(kind, ReasonerError)):
+            raise
+        raise kind(found["message"]) from failure
+
+
+def _read(path: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return value
