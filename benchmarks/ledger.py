@@ -35,8 +35,10 @@ TEXT = "Step: so many and so many more make this many. " * 12
 
 def requests(rows: int, samples: int = 8) -> Iterator[GenerationRequest]:
     """`samples` samples of each of rows / samples prompts."""
-    for i in range(rows):
-        yield GenerationRequest(str(i // samples), f"{SHOTS}{i // samples}", SAMPLING, index=i % samples)
+    for first in range(0, rows, samples):
+        problem, prompt = str(first), f"{SHOTS}{first}"
+        for index in range(min(samples, rows - first)):
+            yield GenerationRequest(problem, prompt, SAMPLING, index=index)
 
 
 def append(folder: Path, rows: int, batch: int) -> dict[str, Any]:
@@ -76,9 +78,9 @@ def open_it(folder: Path, rows: int, batch: int) -> dict[str, Any]:
 
 def owed(folder: Path, rows: int, batch: int) -> dict[str, Any]:
     """Half of the keys are there and half are owed."""
+    wanted = [replace(request, adapter=str(i % 2)) for i, request in enumerate(requests(rows))]
     start = time.perf_counter()
-    wanted = (replace(request, adapter=str(i % 2)) for i, request in enumerate(requests(rows)))
-    keys = request_keys(list(wanted), {"0": FINGERPRINT, "1": "other"})
+    keys = request_keys(wanted, {"0": FINGERPRINT, "1": "other"})
     hashed = time.perf_counter() - start
     with Ledger(folder, readonly=True) as ledger:
         start = time.perf_counter()
