@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from reasoner.models import resolve
-
 from reasoner.config.data import DataConfig
 from reasoner.config.smart import (
     Dtype,
@@ -20,6 +18,7 @@ from reasoner.config.smart import (
     VerifyConfig,
 )
 from reasoner.home import Home
+from reasoner.models import resolve
 from reasoner.prompts import load_exemplars, load_template
 from reasoner.records import ArtifactRef, Strategy
 from reasoner.stages import generation, smart, training, verdicts

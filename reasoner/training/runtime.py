@@ -101,14 +101,6 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def cpu_computes_bf16() -> bool:
-    """Whether the CPU has bfloat16 instructions; without, a product took 6 times as long as in float32."""
-    try:
-        flags = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
-    except OSError:
-        return True
-    return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
-
 
 def first_line(error: BaseException) -> str:
     """The first line of an error, for messages."""

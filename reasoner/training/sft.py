@@ -16,10 +16,12 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from reasoner.errors import ModelError, TrainingError, UsageError
+from reasoner.hardware import cpu_computes_bf16
 from reasoner.ids import canonical, content_hash, file_hash
 from reasoner.process.progress import report
 from reasoner.training import adapter, checkpoints, runtime
@@ -165,8 +167,16 @@ def announce(job: Job, batch: Batch, log: Callable[[str], None]) -> None:
         log(f"{steps} steps are fewer than eval_steps {train.eval_steps}: one validation, at the end")
     if train.warmup_steps >= steps and train.scheduler != "constant":
         log(f"warm-up lasts {train.warmup_steps} of {steps} steps: the full lr is never reached")
-    if train.precision == "bf16" and job.device == "cpu" and not runtime.cpu_computes_bf16():
+    if train.precision == "bf16" and job.device == "cpu" and not cpu_computes_bf16():
         log("this CPU has no bfloat16 instructions: train.precision=fp32 is several times faster here")
+
+
+def with_precision(spec: SftSpec, device: str) -> SftSpec:
+    """`auto` settled: bfloat16 autocast on an accelerator, float32 on a CPU, where it was never slower."""
+    if spec.train.precision != "auto":
+        return spec
+    precision = "bf16" if device == "cuda" else "fp32"
+    return replace(spec, train=spec.train.model_copy(update={"precision": precision}))
 
 
 def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None]) -> None:
@@ -175,6 +185,7 @@ def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None])
 
     started = time.monotonic()
     device = runtime.pick_device(spec.device)
+    spec = with_precision(spec, device)
     if not (spec.base / "config.json").is_file():
         raise ModelError(f"{spec.base} is not a model folder: config.json is missing")
     tokenizer = runtime.load_tokenizer(spec.base)
