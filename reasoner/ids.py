@@ -49,7 +49,7 @@ def canonical_json(value: Any) -> str:
 
 def content_hash(value: Any, length: int = 64) -> str:
     """The first `length` hex digits of the sha256 of `value`'s canonical JSON."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
+    return hashlib.sha256(canonical_json(value).encode("utf-8", "surrogatepass")).hexdigest()[:length]
 
 
 def file_hash(path: Path) -> str:

@@ -121,6 +121,8 @@ class Sampling(Record):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", tuple(self.stop))
+        object.__setattr__(self, "temperature", float(self.temperature))  # 0 and 0.0 are one key
+        object.__setattr__(self, "top_p", float(self.top_p))
 
 
 @dataclass(frozen=True, slots=True)

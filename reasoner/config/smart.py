@@ -27,7 +27,7 @@ class EngineConfig(Section):
     """`scripted` answers with a Python function, for tests."""
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     """Precision to serve in; `auto` is bfloat16, or float32 on a processor without bfloat16 instructions."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     """Passed to the engine: `max_model_len`, `gpu_memory_utilization`, `block_size`, `max_num_seqs`, …"""
 
 
@@ -196,7 +196,7 @@ class SmartConfig(Section):
     epoch1: Epoch1Config = Epoch1Config()
     epoch2: Epoch2Config = Epoch2Config()
     train: TrainConfig = TrainConfig()
-    train_later: dict[str, Any] = {}
+    train_later: dict[str, Any] = Field(default_factory=dict)
     """Training settings that differ in later epochs, by the names of `train` (for example `lr`)."""
     verify: VerifyConfig = VerifyConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

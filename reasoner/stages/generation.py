@@ -91,9 +91,10 @@ def generate(
         for ask in asks
         for index in range(samples)
     ]
-    with Ledger(bench.home.ledger / model.fingerprint[:32]) as ledger:
+    fingerprint = served_fingerprint(model, engine)
+    with Ledger(bench.home.ledger / fingerprint[:32]) as ledger:
         made = complete(
-            requests, ledger=ledger, fingerprint=model.fingerprint,
+            requests, ledger=ledger, fingerprint=fingerprint,
             engine=lambda: bench.engine(model, engine, derived_seed("engine", seed)),
             on_progress=bench.child_progress,
         )  # fmt: skip
@@ -109,6 +110,11 @@ def generate(
         "prompt_tokens": sum(c.prompt_tokens for c in made.completions),
         "cut": sum(c.finish == "length" for c in made.completions),
     }  # fmt: skip
+
+
+def served_fingerprint(model: ModelFolder, engine: EngineConfig) -> str:
+    """Who answers: the weights, the kind of engine and its precision; of a scripted engine, the script too."""
+    return content_hash([model.fingerprint, engine.kind, engine.dtype, engine.options.get("script")])
 
 
 def _row(ask: Ask, request: GenerationRequest, done: Completion) -> dict[str, Any]:
