@@ -41,7 +41,9 @@ def smart(pipeline: str = "smart-epoch2", overrides: list[str] | None = None) ->
                 records.append(self_sampling(config, problems, model, epoch))
             start = model if config.epoch2.init == "epoch1" else base
             adapters.append(train(config, records[-1], start, epoch))
-            model = stages.merge(start, adapters[-1], records[-1], config.prompt, config.train.merge_dtype, epoch)
+            model = stages.merge(
+                start, adapters[-1], records[-1], config.prompt, config.train.merge_dtype, epoch
+            )
             for name in sets:
                 answers[name].append(answer(config, problems, model, f"eval-{name}", epoch))
 

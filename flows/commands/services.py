@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -46,10 +47,8 @@ def up(port: int) -> None:
     os.environ["PREFECT_API_URL"] = url
     kept = [service for service in _read(home) if _alive(service)]
     if not _answers(url):
-        if (
-            os.environ.get("REASONER_SERVER") == "external"
-            or ("127.0.0.1" not in url
-            and "localhost" not in url)
+        if os.environ.get("REASONER_SERVER") == "external" or (
+            "127.0.0.1" not in url and "localhost" not in url
         ):
             raise InfrastructureError(
                 f"no Prefect server answers at {url}; start it, or unset PREFECT_API_URL"
@@ -153,7 +152,9 @@ def _install_automation() -> None:
             match={"prefect.resource.id": ["prefect.flow-run.*"]}, for_each={"prefect.resource.id"},
             posture=Posture.Proactive, threshold=1, within=timedelta(seconds=90),
         ),
-        actions=[ChangeFlowRunState(name=None, state=StateType.CRASHED, message="no heartbeat for 90 seconds", force=False)],
+        actions=[
+            ChangeFlowRunState(name=None, state=StateType.CRASHED, message="no heartbeat for 90 s", force=False)
+        ],
     )  # fmt: skip
     try:
         run_coro_as_sync(Automation.aread(name=wanted.name))
@@ -180,10 +181,8 @@ def _stop(service: Service) -> None:
     os.kill(service.pid, signal.SIGTERM)
     while _alive(service) and time.monotonic() < deadline:
         time.sleep(0.1)
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(service.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def _alive(service: Service) -> bool:

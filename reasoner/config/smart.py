@@ -128,7 +128,7 @@ class TrainConfig(Section):
     """Tokens of prompt and completion; longer records are left out and counted, never cut."""
     lora: LoraConfig = LoraConfig()
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    """`bf16` computes in bfloat16 autocast over float32 adapter weights; `auto` is bf16 on an accelerator, else fp32."""
+    """`bf16` computes in bfloat16 autocast over float32 adapter weights; `auto` is that on an accelerator."""
     merge_dtype: Dtype = "bfloat16"
     """Precision of the merged model's weights on disk."""
     gradient_checkpointing: bool = False

@@ -58,9 +58,16 @@ def _strategy_and_solution(row: dict[str, Any]) -> tuple[str | None, str]:
 def _attempt(row: dict[str, Any], strategy: str | None, solution: str, verdict: Verdict) -> Attempt:
     timeless = Verdict(verdict.outcome, verdict.reason, verdict.extracted)  # times would change the digest
     return Attempt(
-        problem_id=row["problem_id"], strategy=None if strategy is None else Strategy(strategy), turn=row["turn"], tried=tuple(row["tried"]),
-        index=row["index"], text=row["text"], solution=solution, verdict=timeless, finish=row["finish"],
-    )  # fmt: skip
+        problem_id=row["problem_id"],
+        strategy=None if strategy is None else Strategy(strategy),
+        turn=row["turn"],
+        tried=tuple(row["tried"]),
+        index=row["index"],
+        text=row["text"],
+        solution=solution,
+        verdict=timeless,
+        finish=row["finish"],
+    )
 
 
 def _stop_if_unscored(attempts: Sequence[Attempt], config: VerifyConfig) -> None:

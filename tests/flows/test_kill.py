@@ -24,7 +24,12 @@ SECONDS = 400
 
 
 def command(model: Path, delay: float) -> list[str]:
-    small = ["data.pool.word_problems.limit=160", "train.save_steps=2", "train.eval_steps=2", "train.min_records=4"]
+    small = [
+        "data.pool.word_problems.limit=160",
+        "train.save_steps=2",
+        "train.eval_steps=2",
+        "train.min_records=4",
+    ]
     return ["run", "smart-demo", *settings(model, *small, f"engine.options.delay={delay}")]
 
 
@@ -35,7 +40,9 @@ def rows(home: Path) -> int:
 
 def sampled(home: Path) -> bool:
     """Whether a policy has begun to sample: a second model's ledger holds more than the answers."""
-    folders = [f for f in home.glob("ledger/*") if any(b'"index":1' in p.read_bytes() for p in f.glob("*.jsonl"))]
+    folders = [
+        f for f in home.glob("ledger/*") if any(b'"index":1' in p.read_bytes() for p in f.glob("*.jsonl"))
+    ]
     return bool(folders)
 
 
@@ -76,7 +83,8 @@ def test_killed_three_times_it_ends_as_if_nothing_had_happened(tmp_path: Path) -
 
     assert rows(rough) == rows(calm), "a completion was made twice or lost"
     few_shot = [m for m in metadata(rough) if m["stage"] == "few-shot"]
-    assert sum(m["found"] for m in few_shot) >= kept and sum(m["owed"] for m in few_shot) < sum(m["asked"] for m in few_shot)
+    assert sum(m["found"] for m in few_shot) >= kept
+    assert sum(m["owed"] for m in few_shot) <= sum(m["asked"] for m in few_shot) - kept
     same, other = digests(calm), digests(rough)
     assert {k.split("-1-")[0] for k in same} == {k.split("-1-")[0] for k in other}
     assert sorted(same.values()) == sorted(other.values())

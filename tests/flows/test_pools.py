@@ -45,7 +45,11 @@ class Services:
         return self.run(sys.executable, "-c", "from flows.cli import main; main()", *arguments)
 
     def get(self, path: str, **body: object) -> object:
-        reply = httpx.post(f"{self.url}/{path}", json=body, timeout=30) if body else httpx.get(f"{self.url}/{path}")
+        reply = (
+            httpx.post(f"{self.url}/{path}", json=body, timeout=30)
+            if body
+            else httpx.get(f"{self.url}/{path}")
+        )
         reply.raise_for_status()
         return reply.json()
 

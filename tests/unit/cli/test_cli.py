@@ -57,7 +57,9 @@ def test_importing_every_room_loads_no_torch() -> None:
         (["smart-analyse", "no-such-folder"], 2, "smart-infer"),
     ],
 )
-def test_wrong_usage_is_a_line_and_status_2(tmp_path: Path, arguments: list[str], status: int, words: str) -> None:
+def test_wrong_usage_is_a_line_and_status_2(
+    tmp_path: Path, arguments: list[str], status: int, words: str
+) -> None:
     done = reasoner(*arguments, home=tmp_path)
     assert done.returncode == status and words in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and len(done.stderr.strip().splitlines()) <= 3
@@ -82,6 +84,9 @@ def test_verify_math_streams_verdicts_in_order(tmp_path: Path) -> None:
 def test_an_intruding_package_is_named(tmp_path: Path) -> None:
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "__init__.py").write_text("")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from flows.cli import main; sys.argv=['r','runs']; main()"
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['reasoner', 'runs']\n"
+        "from flows.cli import main\nmain()"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 1 and str(tmp_path) in done.stderr

@@ -36,7 +36,9 @@ def test_every_option_of_every_group_loads(path: Path) -> None:
 
 
 def test_overrides_arrive_by_their_dotted_names() -> None:
-    config = load("train.lr=1e-5", "few_shot.decoding.stop=['a b']", "engine.options.max_num_seqs=7", "epochs=3")
+    config = load(
+        "train.lr=1e-5", "few_shot.decoding.stop=['a b']", "engine.options.max_num_seqs=7", "epochs=3"
+    )
     assert config.train.lr == 1e-5 and config.epochs == 3
     assert config.few_shot.decoding.stop == ("a b",)
     assert config.engine.options["max_num_seqs"] == 7
@@ -93,6 +95,8 @@ def test_every_field_of_the_configuration_says_what_it_is() -> None:
                 found.append(prefix + name)
         return found
 
-    obvious = {"config", "top_p", "r", "alpha", "dropout", "modules", "lr", "scheduler", "weight_decay", "seed",
-               "max_grad_norm", "save_total_limit", "logging_steps", "warmup_steps", "method", "confidence"}  # fmt: skip
+    obvious = set(
+        "config top_p r alpha dropout modules lr scheduler weight_decay seed max_grad_norm save_total_limit "
+        "logging_steps warmup_steps method confidence".split()
+    )
     assert [key for key in undocumented(SmartConfig) if key.rsplit(".", 1)[-1] not in obvious] == []
