@@ -49,9 +49,10 @@ def exactly(n):
     return b
 jail, harness, config = marshal.loads(exactly(int.from_bytes(exactly(4), "big")))
 space = {"__name__": "jail"}
-exec(jail, space)
+for code in jail: exec(code, space)
 space["run"](config, harness)
 """
+_JAIL = ("syscalls.py", "root.py", "jail.py")
 _TICK = 0.1
 _CHUNK = 1 << 16
 
@@ -111,7 +112,9 @@ class Child:
         self._started = time.monotonic()
         budget = min(self._output_left // 2, MAX_VALUE_CHARACTERS)
         config = settings | _limit_fields(limits) | {"job": job | {"budget": budget}}
-        self._outgoing = frame((child_code("jail.py"), tuple(child_code(name) for name in programs), config))
+        self._outgoing = frame(
+            (tuple(child_code(name) for name in _JAIL), tuple(child_code(name) for name in programs), config)
+        )
         try:
             self._process = subprocess.Popen(
                 [interpreter(), "-I", "-S", "-B", "-c", _LOADER],

@@ -16,7 +16,7 @@ import pytest
 from reasoner.errors import SandboxUnavailableError
 from reasoner.records import Outcome
 from reasoner.sandbox import Sandbox
-from reasoner.sandbox.selftest import process_namespace
+from reasoner.sandbox.selftest import process_namespace, processes_in
 from reasoner.verifiers.asserts import plan_tests
 from reasoner.verifiers.code import (
     CodeItem,
@@ -482,6 +482,20 @@ def test_stubs_pass_nowhere(sandbox: Sandbox, shared_data: Path) -> None:
     assert Counter(v.verdict.outcome for v in found) == {Outcome.INCORRECT: len(items)}
 
 
+def record_namespaces(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The process namespace of every sandbox that will be started."""
+    found: list[str] = []
+    start = Sandbox.start
+
+    def recorded(self: Sandbox, *args: Any, **rest: Any) -> Any:
+        child = start(self, *args, **rest)
+        found.append(process_namespace(child.pid))
+        return child
+
+    monkeypatch.setattr(Sandbox, "start", recorded)
+    return found
+
+
 def test_adversarial_rows(
     sandbox: Sandbox, shared_data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -495,8 +509,7 @@ def test_adversarial_rows(
     monkeypatch.chdir(tmp_path)
     table = rows(shared_data / "code_adversarial_open.jsonl")
     items = [CodeItem(row["program"], tuple(row["tests"])) for row in table]
-    mine = os.readlink("/proc/self/ns/pid")
-    before = other_namespaces(mine)
+    namespaces = record_namespaces(monkeypatch)
     verdicts: dict[int, CodeVerdict] = {}
     timeout = 3.0
     for index, verdict in stream_verdicts(items, timeout=timeout, sandbox=sandbox):
@@ -513,18 +526,7 @@ def test_adversarial_rows(
         assert secret not in shown
         assert all(len(t.detail) <= 500 for t in verdicts[index].tests), row["name"]
     assert wrong == {}
-    assert other_namespaces(mine) <= before, "a process is left"
+    assert len(namespaces) >= len(items)
+    assert [n for n in namespaces if processes_in(n)] == [], "a process is left"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["canaries"], "the working folder is clean"
     assert [p.name for p in canaries.iterdir()] == ["file"]
-
-
-def other_namespaces(mine: str) -> set[str]:
-    """Process namespaces on this machine other than `mine`."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                found.add(os.readlink(entry / "ns" / "pid"))
-            except OSError:
-                continue
-    return found - {mine, process_namespace(os.getpid())}
