@@ -48,7 +48,9 @@ _FACTORS = {
     "dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12,
 }  # fmt: skip
 _PERCENT = re.compile(r"\s*(?:%|percentage points?|percentage|percent|pct)\s*\.?$", re.IGNORECASE)
-_TAIL = re.compile(r"^(?P<number>.*?[0-9})])\s*(?P<unit>\$|(?:[A-Za-z][A-Za-z./\-' ]*)(?:\^\s?\{?-?[0-9]\}?)?)$", re.DOTALL)
+_TAIL = re.compile(
+    r"^(?P<number>.*?[0-9})])\s*(?P<unit>\$|(?:[A-Za-z][A-Za-z./\-' ]*)(?:\^\s?\{?-?[0-9]\}?)?)$", re.DOTALL
+)
 _WRAPPED = re.compile(
     r"\s*\\(?:text|textbf|textit|textrm|mathrm|mbox|operatorname|mathbf)\s*\{(?P<unit>[^{}]*)\}(?P<power>\s?\^\s?\{?-?[0-9]\}?)?$"
 )
