@@ -1,0 +1,255 @@
+"""Every hostile program of `attacks.py`, in the real sandbox, with canaries that would show a breach."""
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reasoner.errors import SandboxUnavailableError
+from reasoner.sandbox import Limits, Sandbox, Status
+from reasoner.sandbox.jobs import Result
+from reasoner.sandbox.selftest import process_namespace, processes_in
+from reasoner.sandbox.session import Session
+from tests.sandbox.attacks import EXHAUSTIONS, FORGERIES, LEAKS, Exhaustion
+
+pytestmark = pytest.mark.sandbox
+LIMITS = Limits(wall_seconds=1.5, cpu_seconds=5)
+GRACE_SECONDS = 8.0
+"""On a busy machine; a judge that waits for the program instead takes 60 seconds."""
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Sandbox:
+    try:
+        return Sandbox.detect()
+    except SandboxUnavailableError as error:
+        pytest.skip(str(error))
+
+
+@dataclass
+class World:
+    """What a breach would touch."""
+
+    secret: str
+    folder: Path
+    tcp: socket.socket
+    unix: socket.socket
+    places: dict[str, Any]
+
+    def assert_untouched(self) -> None:
+        assert [p.name for p in self.folder.iterdir()] == ["canary"]
+        assert self.secret in (self.folder / "canary").read_text()
+        for listener in (self.tcp, self.unix):
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    secret = secrets.token_hex(16)
+    monkeypatch.setenv("HF_TOKEN", "hf_" + secret)
+    folder = tmp_path / "canaries"
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    (folder / "canary").write_text("token " + secret)
+    abstract = f"\0reasoner-{secret}"
+    with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as unix:
+        tcp.bind(("127.0.0.1", 0))
+        unix.bind(abstract)
+        for listener in (tcp, unix):
+            listener.listen()
+            listener.setblocking(False)
+        places = {
+            "canary": str(folder / "canary"),
+            "folder": str(folder),
+            "home": str(Path.home()),
+            "here": str(Path(__file__).resolve()),
+            "port": tcp.getsockname()[1],
+            "abstract": abstract,
+            "pid": os.getpid(),
+            "secret_mark": secret,
+        }
+        yield World(secret, folder, tcp, unix, places)
+
+
+def attack(sandbox: Sandbox, source: str, limits: Limits = LIMITS) -> Result:
+    """Run `f(1, 2)` of a hostile candidate; asserts that it ends in time and that no process is left."""
+    started = time.monotonic()
+    with Session(sandbox, source, limits=limits) as session:
+        assert session.pid is not None
+        namespace = process_namespace(session.pid)
+        result = session.evaluate("f(1, 2)")
+    assert time.monotonic() - started < limits.wall_seconds + GRACE_SECONDS
+    assert not namespace or processes_in(namespace) == []
+    assert result.status is not Status.HARNESS_ERROR, "a program must not be able to look like our failure"
+    return result
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_no_forgery_equals_the_expected_value(sandbox: Sandbox, name: str) -> None:
+    expected = secrets.randbits(120)
+    result = attack(sandbox, FORGERIES[name])
+    assert result.value != expected
+    assert expected != result.value
+    assert result.value != [expected]
+    assert result.value != {expected: 1}
+    # What an object claims to be equal to never gets out: plain values only.
+    assert result.value is None or type(result.value) in (int, float, str, list, dict, bytes)
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_nothing_gets_out_or_in(sandbox: Sandbox, world: World, name: str) -> None:
+    # The secrets that a source must not hold are put together inside, so that its own text is no leak.
+    source = LEAKS[name].format(**world.places | {"secret_mark": world.secret[::-1]})
+    result = attack(sandbox, source)
+    shown = repr(result)
+    assert world.secret not in shown
+    assert world.secret[::-1] not in shown, "the attack reports success"
+    world.assert_untouched()
+
+
+@pytest.mark.parametrize("name", EXHAUSTIONS)
+def test_exhaustion_ends_in_time(sandbox: Sandbox, name: str) -> None:
+    case: Exhaustion = EXHAUSTIONS[name]
+    before = resident_bytes()
+    result = attack(sandbox, case.source)
+    assert result.status in case.statuses, result
+    if result.ok:
+        assert case.most is not None and result.value <= case.most
+    assert resident_bytes() - before < 64 << 20, "the judge itself grew"
+    assert sandbox.evaluate_program("answer = 1").value == "1.0"
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_the_forger_does_see_what_a_naive_judge_would_hold(sandbox: Sandbox) -> None:
+    """The hunts do find a number when it is there: so that they find none in the attacks means something."""
+    for name in ("frame walk", "gc hunt for numbers"):
+        number = secrets.randbits(120) | 1 << 119
+        source = (
+            FORGERIES[name]
+            + f"\nimport gc\nheld = [[{number}]]\ndef g():\n    x = {number}\n    return f(1, 2)"
+        )
+        with Session(sandbox, source, limits=LIMITS) as session:
+            assert session.evaluate("g()").value == number
+
+
+def test_the_leak_tests_would_notice(world: World) -> None:
+    """The same programs on the bare machine do reach the canaries, so the table can fail."""
+    reached = []
+    for name in (
+        "environment",
+        "canary file",
+        "loopback",
+        "abstract socket",
+        "write outside",
+        "this repository",
+    ):
+        source = LEAKS[name].format(**world.places | {"secret_mark": world.secret[::-1]})
+        child = subprocess.run(
+            [sys.executable, "-c", source + "\nprint(ascii(f(1, 2)))"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if (
+            world.secret in child.stdout
+            or world.secret[::-1] in child.stdout
+            or (world.folder / "escaped").exists()
+        ):
+            reached.append(name)
+    assert reached == [
+        "environment",
+        "canary file",
+        "loopback",
+        "abstract socket",
+        "write outside",
+        "this repository",
+    ]
+
+
+def test_memory_of_all_processes_together(sandbox: Sandbox) -> None:
+    """Eight processes of 100 MiB each are under the limit of each, and over that of all."""
+    source = (
+        "import os, time\n"
+        "def f(n):\n"
+        "    for _ in range(n):\n"
+        "        if os.fork() == 0:\n"
+        "            x = bytearray(b'x') * (100 << 20)\n"
+        "            time.sleep(60)\n"
+        "    time.sleep(8)\n"
+        "    return n\n"
+    )
+    limits = Limits(wall_seconds=20, memory_mib=256)
+    result = sandbox.evaluate_calls(source, ["f(8)"], limits=limits)
+    assert result.calls[0].status is Status.MEMORY
+    assert result.seconds < 8
+
+
+def test_runs_do_not_see_each_other(sandbox: Sandbox) -> None:
+    source = "import os\nseen = os.listdir('/tmp')\nopen('/tmp/note', 'w').write('hello')"
+    for _ in range(2):
+        assert sandbox.evaluate_calls(source, ["seen"]).calls[0].value == []
+
+
+ORDINARY_USER = """
+from reasoner.sandbox import Sandbox
+from reasoner.sandbox.selftest import self_test
+sandbox = Sandbox.detect()
+assert not sandbox.as_root
+for check in self_test():
+    print(check)
+for source in ("import os\\nos.kill(1, 9)\\nanswer = 1", "import os\\nos.kill(-1, 9)\\nanswer = 1",
+               "import os\\nos.killpg(0, 9)\\nanswer = 1", "import os\\nos.setresuid(0, 0, 0)\\nanswer = 1"):
+    result = sandbox.evaluate_program(source)
+    print("result", result.status)
+"""
+
+
+def test_as_an_ordinary_user() -> None:
+    """The walls stand for a user without privileges too."""
+    if os.geteuid() != 0:
+        pytest.skip("this is an ordinary user already")
+    interpreter = next((p for p in ("/usr/bin/python3", "/usr/local/bin/python3") if _usable(p)), None)
+    if interpreter is None:
+        pytest.skip("no Python of version 3.11 or later that another user may execute")
+    repository = Path(__file__).resolve().parents[2]
+    demote = ["setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups"]
+    try:
+        child = subprocess.run(
+            [*demote, interpreter, "-c", ORDINARY_USER],
+            env={"PYTHONPATH": str(repository), "PATH": "/usr/bin:/bin", "HOME": "/nonexistent"},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    except FileNotFoundError:
+        pytest.skip("setpriv is not installed")
+    if "SandboxUnavailableError" in child.stderr or "PermissionError" in child.stderr:
+        pytest.skip(f"not possible here as another user: {child.stderr.strip().splitlines()[-1]}")
+    assert child.returncode == 0, child.stderr
+    lines = child.stdout.splitlines()
+    assert not [line for line in lines if "FAILED" in line]
+    assert any(line.startswith("limit of processes: passed") for line in lines)
+    results = [line for line in lines if line.startswith("result")]
+    assert results[0] == "result ok"  # process 1 cannot be killed from inside
+    assert all(line in ("result ok", "result killed", "result exception") for line in results)
+
+
+def _usable(path: str) -> bool:
+    if not os.path.exists(path):
+        return False
+    code = "import sys; sys.exit(sys.version_info < (3, 11))"
+    return subprocess.run([path, "-I", "-c", code], check=False).returncode == 0
