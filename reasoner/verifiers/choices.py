@@ -16,7 +16,8 @@ _FOLLOWED = re.compile(r"^([B-HJ])\s+([a-z].*)$", re.DOTALL)
 _OTHER = rf"\s*(?:/|,|;|&|\bor\b|\band\b)\s*(?:(?:or|and)\b\s*)?[(\[]?{_LETTER}[)\]]?"
 _SEVERAL = re.compile(rf"^[(\[]?{_LETTER}[)\]]?(?:{_OTHER})+$")
 _SAID = re.compile(
-    rf"(?<!not )(?:\bis|\bit's|\bit’s|\bbe|\bchoose|\bpick|\bselect|\boption|\bchoice|\banswer:?)\s+\W{{0,3}}({_LETTER})(?![A-Za-z0-9'’])"
+    r"(?<!not )\b(?:is|it['’]s|be|choose|pick|select|option|choice|answer:?)\s+\W{0,3}"
+    rf"({_LETTER})(?![A-Za-z0-9'’])"
 )
 _PREFIX = re.compile(r"^(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)\s*:?\s+", re.IGNORECASE)
 
@@ -32,7 +33,9 @@ def gold_choice(gold: str) -> tuple[str, str] | None:
 
 
 def stated_choice(statement: str) -> str | None:
-    """The one letter that a statement names as its answer; None if it names none or hedges between several."""
+    """The one letter that a statement names as its answer; None if it names none or hedges between
+    several.
+    """
     text = _PREFIX.sub("", words_of(clean(statement[:MAX_STATEMENT])))
     if _SEVERAL.match(text):
         letters = set(re.findall(_LETTER, re.sub(r"\b(?:or|and)\b", "", text)))
@@ -51,7 +54,9 @@ def hedged(statement: str) -> bool:
 
 
 def choice_in_prose(text: str) -> str | None:
-    """The letter that running text settles on: the first one if it begins with it, else the last one that it names."""
+    """The letter that running text settles on: the first one if it begins with it, else the last one that it
+    names.
+    """
     if begin := stated_choice(text.strip()):
         return begin
     named = _SAID.findall(text)

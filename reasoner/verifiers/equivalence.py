@@ -1,8 +1,10 @@
-"""Whether two answer texts are the same answer: numbers, lists, tuples, intervals, equations, words, expressions.
+"""Whether two answer texts are the same answer: numbers, lists, tuples, intervals, equations, words,
+expressions.
 
-An answer is cut into its parts first and every atom is compared by what it is: numbers exactly, other expressions
-through expressions.py. Recursion is bounded by the depth of the brackets that the text really has. The conventions
-stand in MathPolicy. Does not cover finding an answer in a response (extraction.py, statement.py).
+An answer is cut into its parts first and every atom is compared by what it is: numbers exactly, other
+expressions through expressions.py. Recursion is bounded by the depth of the brackets that the text really
+has. The conventions stand in MathPolicy. Does not cover finding an answer in a response (extraction.py,
+statement.py).
 """
 
 import re
@@ -133,7 +135,7 @@ def _close(gold: Fraction, prediction: Fraction, exact: bool) -> bool:
 
 
 def _rounded(text: str) -> bool:
-    return "." in text and "overline" not in text or bool(re.search(r"[0-9]e", text, re.IGNORECASE))
+    return ("." in text and "overline" not in text) or bool(re.search(r"[0-9]e", text, re.IGNORECASE))
 
 
 def _number(text: str, policy: MathPolicy) -> tuple[Fraction, Measure] | None:
@@ -332,7 +334,9 @@ def _members(text: str) -> list[str]:
 
 
 def _is_name(text: str) -> bool:
-    """Whether the left side of an equation only names what is on the right: `x`, `f(2)`, `|AB|`, `A:B`, `(p, q)`."""
+    """Whether the left side of an equation only names what is on the right: `x`, `f(2)`, `|AB|`, `A:B`, `(p,
+    q)`.
+    """
     plain = words_of(text)
     return bool(_NAME_LIKE.match(plain)) and not _NOT_NAMES.search(plain)
 

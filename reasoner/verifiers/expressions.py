@@ -1,9 +1,10 @@
-"""Are two mathematical expressions equal? math-verify parses them, and decides on sets, relations and matrices.
+"""Are two mathematical expressions equal? math-verify parses them, and decides on sets, relations and
+matrices.
 
-Plain expressions are compared by exact or high-precision evaluation at fixed points, because math-verify alone calls
-1/120! and 1/122! equal (it compares 15 digits after the point) and may simplify for minutes. Values too large to write
-down are never evaluated: only equal forms are equal there. Not covered: what is no single expression
-(equivalence.py cuts lists and units off first), wall-clock limits (pool.py).
+Plain expressions are compared by exact or high-precision evaluation at fixed points, because math-verify
+alone calls 1/120! and 1/122! equal (it compares 15 digits after the point) and may simplify for minutes.
+Values too large to write down are never evaluated: only equal forms are equal there. Not covered: what is no
+single expression (equivalence.py cuts lists and units off first), wall-clock limits (pool.py).
 """
 
 import logging
@@ -50,7 +51,7 @@ def parse(text: str) -> Any | None:
         f"${text}$",
         [LatexExtractionConfig()],
         fallback_mode="no_fallback",
-        parsing_timeout=None,  # type: ignore[arg-type]
+        parsing_timeout=None,
     )
     return found[0] if found else None
 
@@ -108,9 +109,10 @@ def _solvable(*relations: Any) -> bool:
         for node in preorder_traversal(relation):
             if isinstance(node, Function) and node.free_symbols and not isinstance(node, Abs):
                 return False
-            if isinstance(node, Pow) and node.free_symbols:
-                if node.exp.free_symbols or not node.exp.is_Rational or abs(node.exp.p) > 6:
-                    return False
+            if not isinstance(node, Pow) or not node.free_symbols:
+                continue
+            if node.exp.free_symbols or not node.exp.is_Rational or abs(node.exp.p) > 6:
+                return False
     return True
 
 
@@ -148,10 +150,12 @@ def _check_magnitude(expression: Any) -> None:
                 digits = 1.0 if base.free_symbols else max(1.0, _log10(base))
                 if _small(exponent) * digits > MAX_MAGNITUDE:
                     raise TooLarge
-        elif isinstance(node, Function) and not isinstance(node, log):
-            # factorials, gamma and the like grow faster than any power; sine of 1500 is no loss
-            if any(_small(arg) > 1500 for arg in node.args if isinstance(arg, Expr) and not arg.free_symbols):
-                raise TooLarge
+            continue
+        if not isinstance(node, Function) or isinstance(node, log):
+            continue
+        # factorials, gamma and the like grow faster than any power; sine of 1500 is no loss
+        if any(_small(arg) > 1500 for arg in node.args if isinstance(arg, Expr) and not arg.free_symbols):
+            raise TooLarge
 
 
 def _small(expression: Any) -> float:
@@ -209,7 +213,9 @@ def _names(expression: Any) -> list[str]:
 
 
 def _at(expression: Any, names: list[str], point: tuple[str, ...]) -> Any:
-    """`expression` with the i-th name set to the i-th coordinate; symbols count by name, not by assumptions."""
+    """`expression` with the i-th name set to the i-th coordinate; symbols count by name, not by
+    assumptions.
+    """
     from sympy import Rational
 
     values = {name: Rational(point[i % len(point)]) + i // len(point) for i, name in enumerate(names)}
@@ -266,11 +272,10 @@ def _proportional(gold: Any, prediction: Any) -> bool | None:
     names = _names(left)
     if names != _names(right) or not names:
         return None
-    ratio = None
+    ratios = []
     for point in _POINTS[:2]:
         value = (_at(left, names, point) / _at(right, names, point)).evalf(DIGITS)
         if not value.is_Float or value.is_zero:
             return None
-        if ratio is None:
-            ratio = value
-    return bool(abs(ratio - value) <= abs(ratio) / 10**20)
+        ratios.append(value)
+    return bool(abs(ratios[0] - ratios[1]) <= abs(ratios[0]) / 10**20)

@@ -17,8 +17,9 @@ _BOX_OR_BRACE = re.compile(r"\\(?:boxed|fbox)\s*+\{|\\.|[{}]", re.DOTALL)
 _SHORT_BOX = re.compile(r"\\(?:boxed|fbox)\s*+([0-9])(?![0-9])")
 _THINK_END = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _MARKER = re.compile(
-    r"(?<![A-Za-z])(?:answers?|solutions?)(?![A-Za-z])[\s*_]{0,4}(?:is\b|are\b|was\b|would be\b|:|=)|(?<![A-Za-z])final answer(?![A-Za-z])|####"
-    r"|\banswers?\s*(?=\$|\\\(|\\\[)|答案(?:是|为)?|答[：:]|réponse(?: finale)?(?: est|\s*:)|respuesta(?: es|\s*:)|antwort(?: ist|\s*:)"
+    r"(?<![A-Za-z])(?:answers?|solutions?)(?![A-Za-z])[\s*_]{0,4}(?:is\b|are\b|was\b|would be\b|:|=)"
+    r"|(?<![A-Za-z])final answer(?![A-Za-z])|####|\banswers?\s*(?=\$|\\\(|\\\[)"
+    r"|答案(?:是|为)?|答[：:]|réponse(?: finale)?(?: est|\s*:)|respuesta(?: es|\s*:)|antwort(?: ist|\s*:)"
     r"|ответ(?: равен|\s*:)|الجواب|الإجابة|उत्तर",
     re.IGNORECASE,
 )
@@ -36,7 +37,8 @@ _WITHDRAWN = re.compile(
     re.IGNORECASE,
 )
 _RESTATED = re.compile(
-    r"\b(?:actually|should (?:have been|be)|it is|it's|make that|i mean(?:t)?|correct(?:ed)? (?:answer|value|result) is)[\s:,]*"
+    r"\b(?:actually|should (?:have been|be)|it is|it's|make that|i meant?"
+    r"|correct(?:ed)? (?:answer|value|result) is)[\s:,]*"
     r"(?=[-+$\\(\[]?[0-9.\\(\[])",
     re.IGNORECASE,
 )
@@ -95,8 +97,8 @@ def answer_texts(text: str) -> Iterator[str]:
 def response_part(text: str, cut_run_on: bool = True) -> str:
     """The part of a response that may state its answer: no thinking, nothing behind an end token.
 
-    With `cut_run_on`, nothing behind the next "Question:" where an answer stands before it: base models go on to
-    invent questions.
+    With `cut_run_on`, nothing behind the next "Question:" where an answer stands before it: base models go on
+    to invent questions.
     """
     text = without_thinking(text)
     if special := _SPECIAL.search(text):

@@ -1,7 +1,8 @@
 """LaTeX and plain mathematics as one spelling, cut at its own separators.
 
-Covers spellings that mean the same (delimiters, spacing, `\\dfrac`, Unicode signs, `sqrt(2)`), brackets, and cutting at
-top level. Does not read values: that is equivalence.py and expressions.py. Linear in the length of the text.
+Covers spellings that mean the same (delimiters, spacing, `\\dfrac`, Unicode signs, `sqrt(2)`), brackets, and
+cutting at top level. Does not read values: that is equivalence.py and expressions.py. Linear in the length of
+the text.
 """
 
 import re
@@ -144,7 +145,9 @@ def plain_syntax(text: str) -> str:
 
 
 def closing(text: str, start: int) -> int:
-    """The position of the bracket that closes the one at `start`, whatever kinds are inside; -1 if none does."""
+    """The position of the bracket that closes the one at `start`, whatever kinds are inside; -1 if none
+    does.
+    """
     depth = 0
     for token in _TOKEN.finditer(text, start):
         depth += _step(token[0])
@@ -153,8 +156,10 @@ def closing(text: str, start: int) -> int:
     return -1
 
 
-def cut(text: str, separators: str = ",", words: tuple[str, ...] = ()) -> list[str]:
-    """The parts of `text` between top-level separators; `words` are separators too. Unbalanced text is one part."""
+def cut(text: str, separators: str | tuple[str, ...] = ",", words: tuple[str, ...] = ()) -> list[str]:
+    """The parts of `text` between top-level separators; `words` are separators too. Unbalanced text is one
+    part.
+    """
     depth, start = 0, 0
     parts: list[str] = []
     for token in _TOKEN.finditer(text):

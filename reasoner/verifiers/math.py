@@ -1,7 +1,8 @@
-"""Verdicts on mathematical answers: a whole response against a gold answer in LaTeX or plain text (METHODS 1.1.2).
+"""Verdicts on mathematical answers: a whole response against a gold answer in LaTeX or plain text (METHODS
+1.1.2).
 
-`judge` decides one row in this process and may take long or fail on hostile input; pool.verify_math judges many rows
-in killable workers. An unreadable gold is `unscored`.
+`judge` decides one row in this process and may take long or fail on hostile input; pool.verify_math judges
+many rows in killable workers. An unreadable gold is `unscored`.
 """
 
 import re
@@ -55,7 +56,9 @@ def judge(item: MathItem, policy: MathPolicy) -> Verdict:
 
 
 def gold_answer(gold: str, policy: MathPolicy) -> str | None:
-    """The answer that a gold cell holds: the cell itself, or what its worked solution boxes or marks. None if empty."""
+    """The answer that a gold cell holds: the cell itself, or what its worked solution boxes or marks. None if
+    empty.
+    """
     gold = unescape(gold) if policy.overescaped else gold
     boxed = extraction.box_group(gold)
     if boxed:
@@ -70,8 +73,8 @@ def gold_answer(gold: str, policy: MathPolicy) -> str | None:
 def find_answer(response: str, policy: MathPolicy, *, words: bool = False) -> str | None:
     """The answer that a response states, or None. With `words` an answer may be words alone.
 
-    In this order: the last boxes, an `<answer>` tag, the last marker that an answer follows, a response that is nothing
-    but an answer, the last formula or number.
+    In this order: the last boxes, an `<answer>` tag, the last marker that an answer follows, a response that
+    is nothing but an answer, the last formula or number.
     """
     text = _part(response, policy)
     if not text.strip():

@@ -1,9 +1,10 @@
-"""A pool of killable worker processes that judge mathematics: one verdict a row, in order, whatever the rows hold.
+"""A pool of killable worker processes that judge mathematics: one verdict a row, in order, whatever the rows
+hold.
 
-Covers starting, feeding, replacing and ending the workers (reasoner.verifiers.worker). A row that its worker could
-not answer is tried once in a new worker; if that fails too the verdict is `unscored` (`pool_failed`), never a guess.
-Memory is bounded: at most WINDOW rows a worker are read ahead of the slowest one. Threads only wait for workers; all
-parsing of hostile text happens in the workers.
+Covers starting, feeding, replacing and ending the workers (reasoner.verifiers.worker). A row that its worker
+could not answer is tried once in a new worker; if that fails too the verdict is `unscored` (`pool_failed`),
+never a guess. Memory is bounded: at most WINDOW rows a worker are read ahead of the slowest one. Threads only
+wait for workers; all parsing of hostile text happens in the workers.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from reasoner.errors import InfrastructureError
 from reasoner.records import Outcome, Verdict
@@ -43,7 +44,7 @@ class Worker:
 
     def __init__(self, policy: MathPolicy, timeout: float) -> None:
         self._limit = 3 * timeout + _GRACE
-        self._errors: IO[bytes] = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         self._socket, theirs = socket.socketpair()
         root = str(Path(__file__).resolve().parents[2])
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
@@ -52,7 +53,7 @@ class Worker:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "reasoner.verifiers.worker"],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
                 env=environment,

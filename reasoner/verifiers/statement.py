@@ -1,6 +1,8 @@
-"""From what a response says about its answer to the answer itself: `so the result is $5$ cm.` becomes `$5$ cm`.
+"""From what a response says about its answer to the answer itself: `so the result is $5$ cm.` becomes `$5$
+cm`.
 
-Covers one sentence or short answer in English prose, and the last formula or number of any text. It never reads values.
+Covers one sentence or short answer in English prose, and the last formula or number of any text. It never
+reads values.
 """
 
 import re
@@ -25,14 +27,17 @@ _COPULA = re.compile(
 _WORD = re.compile(
     r"(?<!\\)(?<![A-Za-z\\{])[A-Za-z]{2,}|[\u00c0-\u024f\u0400-\u04ff\u0600-\u06ff\u0900-\u097f\u3040-\u9fff]+"
 )
-_TERMS = frozenset(
-    "sin cos tan cot sec csc log ln exp sqrt pi theta alpha beta gamma lambda infinity inf and or mod percent percentage pct"
-    " cm mm km kg mg ml mi ft lb oz hr hrs min sec deg usd am pm".split()
-)
-_FUNCTION_WORDS = frozenset(
-    "the is it we so of that this there because they you he she can not no if in to at by as for with was has have will just about only around"
-    " approximately roughly nearly exactly simply therefore equal equals".split()
-)
+_TERMS = frozenset((
+    "alpha", "am", "and", "beta", "cm", "cos", "cot", "csc", "deg", "exp", "ft", "gamma", "hr", "hrs",
+    "inf", "infinity", "kg", "km", "lambda", "lb", "ln", "log", "mg", "mi", "min", "ml", "mm", "mod", "or",
+    "oz", "pct", "percent", "percentage", "pi", "pm", "sec", "sec", "sin", "sqrt", "tan", "theta", "usd",
+))  # fmt: skip
+_FUNCTION_WORDS = frozenset((
+    "about", "approximately", "around", "as", "at", "because", "by", "can", "equal", "equals", "exactly",
+    "for", "has", "have", "he", "if", "in", "is", "it", "just", "nearly", "no", "not", "of", "only",
+    "roughly", "she", "simply", "so", "that", "the", "there", "therefore", "they", "this", "to", "was",
+    "we", "will", "with", "you",
+))  # fmt: skip
 _TRAILING = re.compile(
     r"\s*(?:\\?%|percent(?:age)?\b|pct\b|\\text\{[^{}]*\}|[A-Za-z]{1,12}(?:\^?[23²³])?(?=\s*[.,)]|\s*$))?"
 )
@@ -49,7 +54,9 @@ class Span:
 
 
 def math_spans(text: str) -> list[Span]:
-    """The formulas between delimiters; a pair of dollar signs around running words is money and no formula."""
+    """The formulas between delimiters; a pair of dollar signs around running words is money and no
+    formula.
+    """
     found: list[Span] = []
     opened: re.Match[str] | None = None
     for token in _DELIMITER.finditer(text):
@@ -88,7 +95,9 @@ def has_prose(text: str) -> bool:
 
 
 def first_sentence(text: str) -> str:
-    """`text` up to the end of its first sentence or paragraph; a full stop inside a formula does not count."""
+    """`text` up to the end of its first sentence or paragraph; a full stop inside a formula does not
+    count.
+    """
     text = text[:MAX_SENTENCE]
     spans = [(span.start, span.end) for span in math_spans(text)]
     for end in _SENTENCE_END.finditer(text):

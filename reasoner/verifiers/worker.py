@@ -1,11 +1,12 @@
 """The child program of the math pool: `python -m reasoner.verifiers.worker`, with a socket as standard input.
 
-Two processes: this one loads sympy and math-verify once and supervises; a fork of it judges. A judge that runs over
-its wall-clock limit or dies is killed with SIGKILL and forked anew in milliseconds, and the row is tried once more.
-What hangs or kills both judges is the response's doing (`incorrect`), unless the gold alone does it too (`unscored`).
+Two processes: this one loads sympy and math-verify once and supervises; a fork of it judges. A judge that
+runs over its wall-clock limit or dies is killed with SIGKILL and forked anew in milliseconds, and the row is
+tried once more. What hangs or kills both judges is the response's doing (`incorrect`), unless the gold alone
+does it too (`unscored`).
 
-Protocol, one JSON object a line: settings in, `{"ready": true}` out, then rows in and verdicts out, one for one.
-Ends when the socket does; the judge dies with its supervisor.
+Protocol, one JSON object a line: settings in, `{"ready": true}` out, then rows in and verdicts out, one for
+one. Ends when the socket does; the judge dies with its supervisor.
 """
 
 import contextlib
@@ -142,7 +143,9 @@ def _judge_forever(connection: socket.socket, policy: MathPolicy, parent: int) -
 
 
 def _die_with(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent ends (Linux); elsewhere the socket's end does it later."""
+    """Ask the kernel to kill this process when its parent ends (Linux); elsewhere the socket's end does it
+    later.
+    """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -150,7 +153,9 @@ def _die_with(parent: int) -> None:
 
 
 def _safe_verdict(item: MathItem, policy: MathPolicy) -> Verdict:
-    """The verdict on a row; what a row can do to this process is the response's doing, a bug of ours is not."""
+    """The verdict on a row; what a row can do to this process is the response's doing, a bug of ours is
+    not.
+    """
     try:
         return judge(item, policy)
     except MemoryError:
