@@ -4,15 +4,20 @@ import re
 
 from reasoner.verifiers.latex import clean, words_of
 
+MAX_STATEMENT = 400
+"""Characters at the start of a statement that are looked at."""
+
 _LETTER = "[A-J]"
 _BRACKETED = re.compile(rf"^[(\[]\s*({_LETTER})\s*[)\]](?:[\s.:,]+(.*))?$", re.DOTALL)
 _BARE = re.compile(rf"^({_LETTER})$")
 _MARKED = re.compile(rf"^({_LETTER})\s*[).:,\-](?![0-9A-Za-z])\s*(.*)$", re.DOTALL)
 _NAMED = re.compile(rf"^({_LETTER})\s+([A-Z(].*)$", re.DOTALL)
 _FOLLOWED = re.compile(r"^([B-HJ])\s+([a-z].*)$", re.DOTALL)
-_SEVERAL = re.compile(rf"^[(\[]?{_LETTER}[)\]]?(?:\s*(?:/|,|;|\bor\b|\band\b|&)\s*(?:\bor\b|\band\b)?\s*[(\[]?{_LETTER}[)\]]?)+$")
+_OTHER = rf"\s*(?:/|,|;|&|\bor\b|\band\b)\s*(?:(?:or|and)\b\s*)?[(\[]?{_LETTER}[)\]]?"
+_SEVERAL = re.compile(rf"^[(\[]?{_LETTER}[)\]]?(?:{_OTHER})+$")
 _SAID = re.compile(
-    rf"(?<!not )(?:\bis|\bit's|\bit’s|\bbe|\bchoose|\bpick|\bselect|\boption|\bchoice|\banswer:?)\s+\W{{0,3}}({_LETTER})(?![A-Za-z0-9'’])"
+    r"(?<!not )\b(?:is|it['’]s|be|choose|pick|select|option|choice|answer:?)\s+\W{0,3}"
+    rf"({_LETTER})(?![A-Za-z0-9'’])"
 )
 _PREFIX = re.compile(r"^(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)\s*:?\s+", re.IGNORECASE)
 
@@ -28,8 +33,10 @@ def gold_choice(gold: str) -> tuple[str, str] | None:
 
 
 def stated_choice(statement: str) -> str | None:
-    """The one letter that a statement names as its answer; None if it names none or hedges between several."""
-    text = _PREFIX.sub("", words_of(clean(statement)))
+    """The one letter that a statement names as its answer; None if it names none or hedges between
+    several.
+    """
+    text = _PREFIX.sub("", words_of(clean(statement[:MAX_STATEMENT])))
     if _SEVERAL.match(text):
         letters = set(re.findall(_LETTER, re.sub(r"\b(?:or|and)\b", "", text)))
         return letters.pop() if len(letters) == 1 else None
@@ -42,12 +49,14 @@ def stated_choice(statement: str) -> str | None:
 
 def hedged(statement: str) -> bool:
     """Whether a statement is a list of different letters."""
-    text = words_of(clean(statement))
+    text = words_of(clean(statement[:MAX_STATEMENT]))
     return bool(_SEVERAL.match(text)) and stated_choice(statement) is None
 
 
 def choice_in_prose(text: str) -> str | None:
-    """The letter that running text settles on: the first one if it begins with it, else the last one that it names."""
+    """The letter that running text settles on: the first one if it begins with it, else the last one that it
+    names.
+    """
     if begin := stated_choice(text.strip()):
         return begin
     named = _SAID.findall(text)

@@ -1,15 +1,17 @@
-"""Whether two answer texts are the same answer: numbers, lists, tuples, intervals, equations, words, expressions.
+"""Whether two answer texts are the same answer: numbers, lists, tuples, intervals, equations, words,
+expressions.
 
-An answer is cut into its parts first and every atom is compared by what it is: numbers exactly, other expressions
-through expressions.py. Recursion is bounded by the depth of the brackets that the text really has. The conventions
-stand in MathPolicy. Does not cover finding an answer in a response (extraction.py, statement.py).
+An answer is cut into its parts first and every atom is compared by what it is: numbers exactly, other
+expressions through expressions.py. Recursion is bounded by the depth of the brackets that the text really
+has. The conventions stand in MathPolicy. Does not cover finding an answer in a response (extraction.py,
+statement.py).
 """
 
 import re
 from fractions import Fraction
 
 from reasoner.verifiers import expressions
-from reasoner.verifiers.latex import clean, closing, cut, words_of
+from reasoner.verifiers.latex import clean, closing, cut, plain_syntax, words_of
 from reasoner.verifiers.numbers import numbers_equal, parse_number
 from reasoner.verifiers.policy import MathPolicy
 from reasoner.verifiers.shapes import Shape, shape, without_membership
@@ -22,11 +24,15 @@ MAX_DEPTH = 12
 
 Result = tuple[bool, str]
 
-_NAME_LIKE = re.compile(r"^(?=.*[A-Za-z])(?!.*[0-9][A-Za-z(\\])(?:[A-Za-z(){}\[\]|_,:' .0-9]|\\[A-Za-z]+|\^\{?-?1\}?)+$")
+_NAME_LIKE = re.compile(
+    r"^(?=.*[A-Za-z])(?!.*[0-9][A-Za-z(\\])(?:[A-Za-z(){}\[\]|_,:' .0-9]|\\[A-Za-z]+|\^\{?-?1\}?)+$"
+)
 _NOT_NAMES = re.compile(r"\\(?:frac|sqrt|cdot|times|pm|sin|cos|tan|log|ln)(?![A-Za-z])")
 _EQUALS = re.compile(r"(?<![<>!=\\:])=(?!=)")
 _RELATION = re.compile(r"<|>|\\le(?![A-Za-z])|\\ge(?![A-Za-z])|\\ne(?![A-Za-z])")
-_BASE = re.compile(r"^\(?([0-9A-Fa-f]+)\)?\s*_\s*\{?\s*(?:\\?text\s*\{)?\s*([0-9]{1,2}|two|three|five|eight|ten)\s*\}{0,2}$")
+_BASE = re.compile(
+    r"^\(?([0-9A-Fa-f]+)\)?\s*_\s*\{?\s*(?:\\?text\s*\{)?\s*([0-9]{1,2}|two|three|five|eight|ten)\s*\}{0,2}$"
+)
 _BASE_NAMES = {"two": "2", "three": "3", "five": "5", "eight": "8", "ten": "10"}
 _CLOCK = re.compile(r"^([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?\s*([ap])?\.?\s?(?:m\.?)?$", re.IGNORECASE)
 _RATIO = re.compile(r"^[^:]+(?::[^:]+)+$")
@@ -34,6 +40,9 @@ _MIXED_ILL = re.compile(r"^[-+]?\(?[0-9]+\)?\s+[0-9]+\s?/\s?[0-9]+$")
 _SPACED_THOUSANDS = re.compile(r"(?<![0-9])([0-9]{1,3}(?: [0-9]{3})+)(?![0-9])")
 _DECIMAL_COMMA = re.compile(r"^([-+]?[0-9]+),([0-9]+)$")
 _REPEATING = re.compile(r"^([-+]?)([0-9]*)\.([0-9]*)\\overline\s*\{([0-9]+)\}$")
+_THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
+_BRACKETED_COMMA = re.compile(r"[(\[][^()\[\]]*[0-9],[0-9]{3}")
+_LONG_WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{4,}")
 _PRIMES = re.compile(r"[A-Za-z]'")
 
 
@@ -48,7 +57,14 @@ def equivalent(gold: str, prediction: str, policy: MathPolicy) -> Result:
         return True, "identical"
     if max(len(left), len(right)) > MAX_LENGTH:
         return False, "too_long"
-    return _compare(left, right, policy, 0)
+    readings = _without_thousands(left), _without_thousands(right)
+    result = _compare(*readings, policy, 0)
+    return result if result[0] or readings == (left, right) else _compare(left, right, policy, 0)
+
+
+def _without_thousands(text: str) -> str:
+    """`1,234` as `1234`, but not inside round or square brackets, where a comma separates."""
+    return text if _BRACKETED_COMMA.search(text) else _THOUSANDS.sub("", text)
 
 
 def _squeezed(text: str) -> str:
@@ -75,7 +91,10 @@ def _compare(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Resu
     if left.percent != right.percent and policy.percent == "value":
         left = Measure(f"({left.body})/100") if left.percent else left
         right = Measure(f"({right.body})/100") if right.percent else right
-    return expressions.equal(words_of(left.body), words_of(right.body), policy)
+    texts = words_of(left.body), words_of(right.body)
+    if any(_LONG_WORD.search(plain_syntax(text)) for text in texts):
+        return False, "words"  # the parser would read a word as a product of variables
+    return expressions.equal(*texts, policy)
 
 
 def _compare_numbers(gold: str, prediction: str, policy: MathPolicy) -> Result | None:
@@ -139,7 +158,9 @@ def _number(text: str, policy: MathPolicy) -> tuple[Fraction, Measure] | None:
 def _repeating(match: re.Match[str]) -> Fraction:
     sign, whole, fixed, cycle = match.groups()
     scale = 10 ** len(fixed)
-    value = Fraction(int((whole or "0") + fixed), scale) + Fraction(int(cycle), scale * (10 ** len(cycle) - 1))
+    value = Fraction(int((whole or "0") + fixed), scale) + Fraction(
+        int(cycle), scale * (10 ** len(cycle) - 1)
+    )
     return -value if sign == "-" else value
 
 
@@ -274,7 +295,11 @@ def _compare_equations(gold: str, prediction: str, policy: MathPolicy, depth: in
     if len(left) < 2 and len(right) < 2:
         if _RELATION.search(gold) or _RELATION.search(prediction):
             return _compare_relations(gold, prediction, policy)
-        return None if (gold, prediction) == (left[0], right[0]) else _compare(left[0], right[0], policy, depth + 1)
+        return (
+            None
+            if (gold, prediction) == (left[0], right[0])
+            else _compare(left[0], right[0], policy, depth + 1)
+        )
     if len(left) > 1 and len(right) > 1:
         if _squeezed(left[0]) == _squeezed(right[0]) and _is_name(left[0]):
             return _compare(left[-1], right[-1], policy, depth + 1)
@@ -309,7 +334,9 @@ def _members(text: str) -> list[str]:
 
 
 def _is_name(text: str) -> bool:
-    """Whether the left side of an equation only names what is on the right: `x`, `f(2)`, `|AB|`, `A:B`, `(p, q)`."""
+    """Whether the left side of an equation only names what is on the right: `x`, `f(2)`, `|AB|`, `A:B`, `(p,
+    q)`.
+    """
     plain = words_of(text)
     return bool(_NAME_LIKE.match(plain)) and not _NOT_NAMES.search(plain)
 
@@ -326,7 +353,10 @@ def _compare_words(gold: str, prediction: str, policy: MathPolicy, depth: int) -
     a, b = _plain_words(left), _plain_words(right)
     if a == b:
         return True, "words"
-    if all(len(side.replace(" ", "")) > 3 for side in (left, right) if is_words(side)) or len(left + right) == 2:
+    if (
+        all(len(side.replace(" ", "")) > 3 for side in (left, right) if is_words(side))
+        or len(left + right) == 2
+    ):
         return False, "words"
     return None
 

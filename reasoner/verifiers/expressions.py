@@ -1,13 +1,15 @@
-"""Are two mathematical expressions equal? math-verify parses them, and decides on sets, relations and matrices.
+"""Are two mathematical expressions equal? math-verify parses them, and decides on sets, relations and
+matrices.
 
-Plain expressions are compared by exact or high-precision evaluation at fixed points, because math-verify alone calls
-1/120! and 1/122! equal (it compares 15 digits after the point) and may simplify for minutes. Values too large to write
-down are never evaluated: only equal forms are equal there. Not covered: what is no single expression
-(equivalence.py cuts lists and units off first), wall-clock limits (pool.py).
+Plain expressions are compared by exact or high-precision evaluation at fixed points, because math-verify
+alone calls 1/120! and 1/122! equal (it compares 15 digits after the point) and may simplify for minutes.
+Values too large to write down are never evaluated: only equal forms are equal there. Not covered: what is no
+single expression (equivalence.py cuts lists and units off first), wall-clock limits (pool.py).
 """
 
 import logging
 import math
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +29,10 @@ _POINTS = (
     ("-0.5239", "-1.8413", "1.4327", "-2.2091", "0.7753", "-0.3617", "2.5171", "-4.1369"),
 )
 
+
+_BIG_BINOMIAL = re.compile(r"\\[dt]?binom.*?(?:[0-9]{5}|\^)", re.DOTALL)
+
+
 class TooLarge(ValueError):
     """A value has too many digits to be evaluated."""
 
@@ -38,32 +44,40 @@ def parse(text: str) -> Any | None:
     from math_verify import parse as parse_response
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)
+    if _BIG_BINOMIAL.search(text):
+        raise TooLarge  # the parser would evaluate it
     text = plain_syntax(text)
     found = parse_response(
         f"${text}$",
         [LatexExtractionConfig()],
         fallback_mode="no_fallback",
-        parsing_timeout=None,  # type: ignore[arg-type]
+        parsing_timeout=None,
     )
     return found[0] if found else None
 
 
 def equal(gold: str, prediction: str, policy: MathPolicy) -> tuple[bool, str]:
     """Whether two cleaned texts are the same expression, relation or set, and a word why."""
-    left, right = parse(gold), parse(prediction)
-    if left is None:
-        return False, "gold_unparsed"
-    if right is None:
-        return False, "unparsed"
     try:
+        left, right = parse(gold), parse(prediction)
+        if left is None:
+            return False, "gold_unparsed"
+        if right is None:
+            return False, "unparsed"
         return same(left, right, policy)
     except TooLarge:
         return False, "too_large"
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:  # sympy raises nearly everything on nonsense such as 1/0 inside a matrix
+        logging.getLogger(__name__).debug("not comparable: %s", type(error).__name__)
+        return False, "not_comparable"
 
 
 def same(gold: Any, prediction: Any, policy: MathPolicy) -> tuple[bool, str]:
     """Whether two sympy objects are equal. Raises TooLarge."""
     from sympy import Eq, Expr, MatrixBase
+    from sympy.core.relational import Relational
 
     for side in (gold, prediction):
         _check_magnitude(side)
@@ -76,11 +90,30 @@ def same(gold: Any, prediction: Any, policy: MathPolicy) -> tuple[bool, str]:
         decided = _equal_values(gold, prediction, policy)
         if decided is not None:
             return decided, "value"
-    if isinstance(gold, Eq) and isinstance(prediction, Eq):
-        decided = _proportional(gold, prediction)
-        if decided:
-            return True, "equation"
+    if isinstance(gold, Eq) and isinstance(prediction, Eq) and _proportional(gold, prediction):
+        return True, "equation"
+    if (
+        isinstance(gold, Relational)
+        and isinstance(prediction, Relational)
+        and not _solvable(gold, prediction)
+    ):
+        return False, "equation"
     return _verified(gold, prediction, policy), "math_verify"
+
+
+def _solvable(*relations: Any) -> bool:
+    """Whether solving can't take long: rational in its variables, with small exponents."""
+    from sympy import Abs, Function, Pow, preorder_traversal
+
+    for relation in relations:
+        for node in preorder_traversal(relation):
+            if isinstance(node, Function) and node.free_symbols and not isinstance(node, Abs):
+                return False
+            if not isinstance(node, Pow) or not node.free_symbols:
+                continue
+            if node.exp.free_symbols or not node.exp.is_Rational or abs(node.exp.p) > 6:
+                return False
+    return True
 
 
 def _verified(gold: Any, prediction: Any, policy: MathPolicy) -> bool:
@@ -99,26 +132,29 @@ def _verified(gold: Any, prediction: Any, policy: MathPolicy) -> bool:
 
 def _check_magnitude(expression: Any) -> None:
     """Raise TooLarge where a number in the tree has more than MAX_MAGNITUDE digits; nothing is evaluated."""
-    from sympy import Basic, Expr, Integer, MatrixBase, Pow, factorial
+    from sympy import Basic, Expr, Function, Integer, MatrixBase, Pow, exp, log
 
     if isinstance(expression, MatrixBase):
         for cell in expression.flat():
             _check_magnitude(cell)
         return
-    if not isinstance(expression, Basic):
-        return
-    stack: list[Basic] = [expression]
+    stack = [expression] if isinstance(expression, Basic) else []
     while stack:
         node = stack.pop()
         stack.extend(node.args)
         if isinstance(node, Integer) and abs(node.p).bit_length() > MAX_MAGNITUDE * 3:
             raise TooLarge
-        if isinstance(node, Pow) and isinstance(node.exp, Expr) and not node.exp.free_symbols:
-            exponent = _small(node.exp)
-            base = 1.0 if node.base.free_symbols else max(1.0, _log10(node.base))
-            if abs(exponent) * base > MAX_MAGNITUDE:
-                raise TooLarge
-        if isinstance(node, factorial) and not node.args[0].free_symbols and abs(_small(node.args[0])) > 1500:
+        if isinstance(node, Pow | exp):
+            base, exponent = node.as_base_exp()
+            if isinstance(exponent, Expr) and not exponent.free_symbols:
+                digits = 1.0 if base.free_symbols else max(1.0, _log10(base))
+                if _small(exponent) * digits > MAX_MAGNITUDE:
+                    raise TooLarge
+            continue
+        if not isinstance(node, Function) or isinstance(node, log):
+            continue
+        # factorials, gamma and the like grow faster than any power; sine of 1500 is no loss
+        if any(_small(arg) > 1500 for arg in node.args if isinstance(arg, Expr) and not arg.free_symbols):
             raise TooLarge
 
 
@@ -177,7 +213,9 @@ def _names(expression: Any) -> list[str]:
 
 
 def _at(expression: Any, names: list[str], point: tuple[str, ...]) -> Any:
-    """`expression` with the i-th name set to the i-th coordinate; symbols count by name, not by assumptions."""
+    """`expression` with the i-th name set to the i-th coordinate; symbols count by name, not by
+    assumptions.
+    """
     from sympy import Rational
 
     values = {name: Rational(point[i % len(point)]) + i // len(point) for i, name in enumerate(names)}
@@ -200,7 +238,10 @@ def _equal_at(gold: Any, prediction: Any, rounded: bool) -> bool | None:
     left, right = gold.doit(), prediction.doit()
     if left.is_Rational and right.is_Rational and not rounded:
         return bool(left == right)
-    digits = DIGITS + int(max(_digits_of(gold), _digits_of(prediction)))
+    magnitude = max(_digits_of(gold), _digits_of(prediction))
+    if magnitude > MAX_MAGNITUDE:
+        raise TooLarge
+    digits = DIGITS + int(magnitude)
     a, b = gold.evalf(digits), prediction.evalf(digits)
     if not all(part.is_Float or part.is_Rational for value in (a, b) for part in value.as_real_imag()):
         return None
@@ -231,11 +272,10 @@ def _proportional(gold: Any, prediction: Any) -> bool | None:
     names = _names(left)
     if names != _names(right) or not names:
         return None
-    ratio = None
+    ratios = []
     for point in _POINTS[:2]:
         value = (_at(left, names, point) / _at(right, names, point)).evalf(DIGITS)
         if not value.is_Float or value.is_zero:
             return None
-        if ratio is None:
-            ratio = value
-    return bool(abs(ratio - value) <= abs(ratio) / 10**20)
+        ratios.append(value)
+    return bool(abs(ratios[0] - ratios[1]) <= abs(ratios[0]) / 10**20)

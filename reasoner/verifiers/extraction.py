@@ -6,32 +6,39 @@ milliseconds. It says where an answer stands, not what it means; that is numbers
 """
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+MAX_MARKERS = 50
+"""Only so many markers from the end are looked at."""
 
 _BOX_OR_BRACE = re.compile(r"\\(?:boxed|fbox)\s*+\{|\\.|[{}]", re.DOTALL)
 _SHORT_BOX = re.compile(r"\\(?:boxed|fbox)\s*+([0-9])(?![0-9])")
 _THINK_END = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _MARKER = re.compile(
-    r"\b(?:answers?|solutions?)\b[\s*_]{0,4}(?:is\b|are\b|was\b|would be\b|:|=)|\bfinal answer\b|####"
-    r"|\banswers?\s*(?=\$|\\\(|\\\[)|答案(?:是|为)?|答[：:]|réponse(?: finale)?(?: est|\s*:)|respuesta(?: es|\s*:)|antwort(?: ist|\s*:)"
+    r"(?<![A-Za-z])(?:answers?|solutions?)(?![A-Za-z])[\s*_]{0,4}(?:is\b|are\b|was\b|would be\b|:|=)"
+    r"|(?<![A-Za-z])final answer(?![A-Za-z])|####|\banswers?\s*(?=\$|\\\(|\\\[)"
+    r"|答案(?:是|为)?|答[：:]|réponse(?: finale)?(?: est|\s*:)|respuesta(?: es|\s*:)|antwort(?: ist|\s*:)"
     r"|ответ(?: равен|\s*:)|الجواب|الإجابة|उत्तर",
     re.IGNORECASE,
 )
 _PUNCTUATION = " \t\r\n:：=*_#"
 _SPECIAL = re.compile(r"<\|[a-z_]{2,30}\|>|</s>|<eos>|<end_of_turn>")
-_RUN_ON = re.compile(r"\n\s*(?:Question|Problem|Input|Q)\s*:")
+_RUN_ON = re.compile(r"^[ \t]*(?:Question|Problem|Input|Q)[ \t]*:", re.MULTILINE)
 _STRONG = re.compile(r"\\boxed|####|answer is|final answer", re.IGNORECASE)
-_ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
+_ANSWER_START, _ANSWER_END = re.compile("<answer>", re.IGNORECASE), re.compile("</answer>", re.IGNORECASE)
 _JOINED = re.compile(
     r"(?:[\s$.;]|\\[()\[\]]|\\q?quad|\\text|[{}])*(?:[A-Za-z]{2,12}\s+(?=and|or))?(?:,|and\b|or\b|\\q?quad)"
     r"(?:[\s$,;{}]|\\[()\[\]]|\\q?quad|\\text|and\b|or\b)*(?:[A-Za-z](?:_\{?[A-Za-z0-9]+\}?)?\s*=\s*)?"
 )
 _WITHDRAWN = re.compile(
-    r"\b(?:wait|actually|correction|scratch that|on second thought|i made an? (?:mistake|error)|oops|no,)", re.IGNORECASE
+    r"\b(?:wait|actually|correction|scratch that|on second thought|i made an? (?:mistake|error)|oops|no,)",
+    re.IGNORECASE,
 )
 _RESTATED = re.compile(
-    r"\b(?:actually|should (?:have been|be)|it is|it's|make that|i mean(?:t)?|correct(?:ed)? (?:answer|value|result) is)[\s:,]*"
+    r"\b(?:actually|should (?:have been|be)|it is|it's|make that|i meant?"
+    r"|correct(?:ed)? (?:answer|value|result) is)[\s:,]*"
     r"(?=[-+$\\(\[]?[0-9.\\(\[])",
     re.IGNORECASE,
 )
@@ -82,7 +89,7 @@ def without_thinking(text: str) -> str:
 def answer_texts(text: str) -> Iterator[str]:
     """What follows each explicit answer marker up to the next one, the last marker first."""
     end = len(text)
-    for match in reversed(list(_MARKER.finditer(text))):
+    for match in reversed(deque(_MARKER.finditer(text), maxlen=MAX_MARKERS)):
         yield text[match.end() : end].lstrip(_PUNCTUATION)
         end = match.start()
 
@@ -90,31 +97,32 @@ def answer_texts(text: str) -> Iterator[str]:
 def response_part(text: str, cut_run_on: bool = True) -> str:
     """The part of a response that may state its answer: no thinking, nothing behind an end token.
 
-    With `cut_run_on`, nothing behind the next "Question:" where an answer stands before it: base models go on to
-    invent questions.
+    With `cut_run_on`, nothing behind the next "Question:" where an answer stands before it: base models go on
+    to invent questions.
     """
     text = without_thinking(text)
     if special := _SPECIAL.search(text):
         text = text[: special.start()]
     if cut_run_on:
-        for match in _RUN_ON.finditer(text):
-            if _STRONG.search(text, 0, match.start()):
-                return text[: match.start()]
+        strong = _STRONG.search(text)
+        again = _RUN_ON.search(text, strong.end()) if strong else None
+        if again:
+            return text[: again.start()]
     return text
 
 
 def box_group(text: str) -> list[str]:
-    """The contents of the last boxes that are joined by commas, "and" or "or"; one box where the last stands alone."""
+    """The contents of the last boxes that are joined by commas, "and" or "or", each content once."""
     found = [box for box in boxes(text) if box.content.strip()]
     if not found:
         return []
     group = [found[-1]]
     for box in reversed(found[:-1]):
-        between = text[box.end : group[0].start]
+        between = text[box.end : group[-1].start]
         if len(between) > 80 or not _JOINED.fullmatch(between):
             break
-        group.insert(0, box)
-    return [box.content for box in group]
+        group.append(box)
+    return list(dict.fromkeys(box.content for box in reversed(group)))
 
 
 def unclosed_box(text: str) -> bool:
@@ -125,8 +133,9 @@ def unclosed_box(text: str) -> bool:
 
 def answer_tag(text: str) -> str | None:
     """What stands in the last `<answer>` tag, or None where there is no tag."""
-    tags = list(_ANSWER_TAG.finditer(text))
-    return tags[-1][1].strip() if tags else None
+    ends = deque(_ANSWER_END.finditer(text), maxlen=1)
+    starts = deque(_ANSWER_START.finditer(text, 0, ends[0].start()), maxlen=1) if ends else None
+    return text[starts[0].end() : ends[0].start()].strip() if starts else None
 
 
 def restated(text: str) -> str | None:

@@ -1,12 +1,16 @@
 """LaTeX and plain mathematics as one spelling, cut at its own separators.
 
-Covers spellings that mean the same (delimiters, spacing, `\\dfrac`, Unicode signs, `sqrt(2)`), brackets, and cutting at
-top level. Does not read values: that is equivalence.py and expressions.py. Linear in the length of the text.
+Covers spellings that mean the same (delimiters, spacing, `\\dfrac`, Unicode signs, `sqrt(2)`), brackets, and
+cutting at top level. Does not read values: that is equivalence.py and expressions.py. Linear in the length of
+the text.
 """
 
 import re
 import unicodedata
 from functools import lru_cache
+
+MAX_LENGTH = 8000
+"""Longer texts are no answers and are left as they are."""
 
 _UNICODE = {
     **dict.fromkeys("\u2212\u2010\u2011\u2012\u2013\ufe63\uff0d", "-"),
@@ -26,13 +30,17 @@ _VULGAR = re.compile("[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
 _REWRITES = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"\\\(|\\\)|\\\[|\\\]|(?<!\\)\$+", " "),
-        (r"\\(?:displaystyle|textstyle|limits|nolimits|big|Big|bigg|Bigg|bigl|bigr|Bigl|Bigr)(?![A-Za-z])", ""),
+        (r"(?<!\\)\\[()\[\]]|(?<!\\)\$+", " "),
+        (r"(?<![0-9A-Za-z)}])\*\*([^*]+)\*\*", r"\1"),
+        (
+            r"\\(?:displaystyle|textstyle|limits|nolimits|big|Big|bigg|Bigg|bigl|bigr|Bigl|Bigr)(?![A-Za-z])",
+            "",
+        ),
         (r"\\(?:left|right|middle)\s*\.", " "),
         (r"\\(?:left|right|middle)(?![A-Za-z])", ""),
         (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
         (r"(?<=[0-9])(?:\{,\}|,\\!\s?|\\,)(?=[0-9]{3}(?![0-9]))", ","),
-        (r"\\[,!;:> ]|(?<!\\)~|\\q?quad(?![A-Za-z])|\\(?:hspace|vspace)\*?\{[^{}]*\}", " "),
+        (r"(?<!\\)\\[,!;:> ]|(?<!\\)~|\\q?quad(?![A-Za-z])|\\(?:hspace|vspace)\*?\{[^{}]*\}", " "),
         (r"\\\$", " $ "),
         (r"\\([%&#])", r"\1"),
         (r"\\l?dots(?![A-Za-z])|\\cdots(?![A-Za-z])|\.\.\.", r"\\ldots "),
@@ -42,6 +50,7 @@ _REWRITES = tuple(
         (r"\\lt(?![A-Za-z])", "<"),
         (r"\\gt(?![A-Za-z])", ">"),
         (r"(?<![0-9.])\.(?=[0-9])", "0."),
+        (r"(?<=[0-9)\]}])\s*(and|or)(?=[A-Z(\[\\0-9-])", r" \1 "),
         (r"\\(?:land|wedge)(?![A-Za-z])", " and "),
         (r"\\(?:lor|vee)(?![A-Za-z])", " or "),
         (r"\\degree(?![A-Za-z])|\^\s?\\circ(?![A-Za-z])|\^\s?\{\s?\\circ\s?\}", r"^{\\circ}"),
@@ -59,6 +68,10 @@ _GREEK = "alpha|beta|gamma|delta|epsilon|theta|lambda|mu|pi|rho|sigma|tau|phi|om
 _PLAIN_NAME = re.compile(rf"(?<![\\A-Za-z])({_FUNCTIONS}|{_GREEK})(?![A-Za-z])")
 _PLAIN_CALL = re.compile(r"(?<![\\A-Za-z])(sqrt|exp)\s*\(")
 _INFINITY = re.compile(r"(?<![\\A-Za-z])(?:infinity|inf|oo)(?![A-Za-z])")
+_DOUBLED = re.compile(
+    r"(?<!\\)\\\\(?=(?:boxed|fbox|[dtc]?frac|sqrt|left|right|text(?:bf|rm|it)?|mathrm|mathbf|mathbb|begin|end|pi|theta|alpha|infty"
+    r"|cup|cap|in|leq?|geq?|neq?|pm|cdot|times|circ|q?quad|sin|cos|tan|log|ln)(?![A-Za-z]))"
+)
 _OPEN = frozenset(("(", "[", "{", "\\{", "\\langle", "\\lfloor", "\\lceil"))
 _CLOSE = frozenset((")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"))
 _TOKEN = re.compile(r"\\(?:begin|end)\s*\{[A-Za-z*]*\}|\\[A-Za-z]+|\\.|[A-Za-z]+|.", re.DOTALL)
@@ -67,8 +80,10 @@ _TOKEN = re.compile(r"\\(?:begin|end)\s*\{[A-Za-z*]*\}|\\[A-Za-z]+|\\.|[A-Za-z]+
 @lru_cache(maxsize=512)
 def clean(text: str, overescaped: bool = True) -> str:
     """`text` in one spelling, without delimiters, spacing commands, emphasis and a final full stop."""
-    if overescaped and _is_overescaped(text):
-        text = text.replace("\\\\", "\\")
+    if len(text) > MAX_LENGTH:
+        return text.strip()
+    if overescaped:
+        text = unescape(text)
     if not text.isascii():
         text = _SUPERSCRIPT.sub(lambda m: "^{" + m[0].translate(_SUPERSCRIPT_TABLE) + "}", text)
         text = _VULGAR.sub(_vulgar, text).translate(_TABLE)
@@ -77,15 +92,20 @@ def clean(text: str, overescaped: bool = True) -> str:
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     text = re.sub(r"\s+", " ", text).strip()
-    while True:
+    for _ in range(20):
         stripped = text.strip(" .,;:*`_").removesuffix("\\").strip()
-        if stripped[:1] == "{" and closing(stripped, 0) == len(stripped) - 1 and len(cut(stripped[1:-1])) == 1:
+        if (
+            stripped[:1] == "{"
+            and closing(stripped, 0) == len(stripped) - 1
+            and len(cut(stripped[1:-1])) == 1
+        ):
             stripped = stripped[1:-1]
         if stripped.startswith("\\boxed{") and closing(stripped, 6) == len(stripped) - 1:
             stripped = stripped[7:-1]
         if stripped == text:
-            return text
+            break
         text = stripped
+    return text
 
 
 def _vulgar(match: re.Match[str]) -> str:
@@ -93,9 +113,12 @@ def _vulgar(match: re.Match[str]) -> str:
     return rf"\frac{{{top}}}{{{bottom}}}"
 
 
-def _is_overescaped(text: str) -> bool:
-    doubled = re.search(r"\\\\(?:boxed|frac|left|right|text|sqrt|le|ge|pi|in|cup|infty)(?![a-z])", text)
-    return doubled is not None and not re.search(r"(?<!\\)\\(?!\\)[A-Za-z]", text)
+def unescape(text: str) -> str:
+    """`text` with the doubled backslash of `\\\\frac` and the like made single.
+
+    A row break directly before a bare command name is no LaTeX that anybody writes, so nothing real is lost.
+    """
+    return _DOUBLED.sub(r"\\", text) if "\\\\" in text else text
 
 
 def words_of(text: str) -> str:
@@ -122,7 +145,9 @@ def plain_syntax(text: str) -> str:
 
 
 def closing(text: str, start: int) -> int:
-    """The position of the bracket that closes the one at `start`, whatever kinds are inside; -1 if none does."""
+    """The position of the bracket that closes the one at `start`, whatever kinds are inside; -1 if none
+    does.
+    """
     depth = 0
     for token in _TOKEN.finditer(text, start):
         depth += _step(token[0])
@@ -131,8 +156,10 @@ def closing(text: str, start: int) -> int:
     return -1
 
 
-def cut(text: str, separators: str = ",", words: tuple[str, ...] = ()) -> list[str]:
-    """The parts of `text` between top-level separators; `words` are separators too. Unbalanced text is one part."""
+def cut(text: str, separators: str | tuple[str, ...] = ",", words: tuple[str, ...] = ()) -> list[str]:
+    """The parts of `text` between top-level separators; `words` are separators too. Unbalanced text is one
+    part.
+    """
     depth, start = 0, 0
     parts: list[str] = []
     for token in _TOKEN.finditer(text):

@@ -1,26 +1,26 @@
-"""Verdicts on mathematical answers: a whole response against a gold answer in LaTeX or plain text (METHODS 1.1.2).
+"""Verdicts on mathematical answers: a whole response against a gold answer in LaTeX or plain text (METHODS
+1.1.2).
 
-`judge` decides one row in this process and may take long or fail on hostile input. `verify_math` judges many in
-killable workers. An unreadable gold is `unscored`.
+`judge` decides one row in this process and may take long or fail on hostile input; pool.verify_math judges
+many rows in killable workers. An unreadable gold is `unscored`.
 """
 
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from reasoner.records import Outcome, Verdict
 from reasoner.verifiers import extraction
 from reasoner.verifiers.choices import choice_in_prose, gold_choice, hedged, stated_choice
 from reasoner.verifiers.equivalence import equivalent
-from reasoner.verifiers.latex import clean, words_of
+from reasoner.verifiers.latex import clean, unescape, words_of
 from reasoner.verifiers.numbers import find_numbers, normalise
 from reasoner.verifiers.policy import MathPolicy
 from reasoner.verifiers.statement import (
-    MATH_SPAN,
     first_sentence,
     has_prose,
     is_words,
     last_formula_or_number,
+    math_spans,
     reduce,
 )
 
@@ -56,7 +56,10 @@ def judge(item: MathItem, policy: MathPolicy) -> Verdict:
 
 
 def gold_answer(gold: str, policy: MathPolicy) -> str | None:
-    """The answer that a gold cell holds: the cell itself, or what its worked solution boxes or marks. None if empty."""
+    """The answer that a gold cell holds: the cell itself, or what its worked solution boxes or marks. None if
+    empty.
+    """
+    gold = unescape(gold) if policy.overescaped else gold
     boxed = extraction.box_group(gold)
     if boxed:
         answer: str | None = ", ".join(boxed)
@@ -70,10 +73,10 @@ def gold_answer(gold: str, policy: MathPolicy) -> str | None:
 def find_answer(response: str, policy: MathPolicy, *, words: bool = False) -> str | None:
     """The answer that a response states, or None. With `words` an answer may be words alone.
 
-    In this order: the last boxes, an `<answer>` tag, the last marker that an answer follows, a response that is nothing
-    but an answer, the last formula or number.
+    In this order: the last boxes, an `<answer>` tag, the last marker that an answer follows, a response that
+    is nothing but an answer, the last formula or number.
     """
-    text = extraction.response_part(response, policy.run_on == "cut")
+    text = _part(response, policy)
     if not text.strip():
         return None
     boxed = extraction.box_group(text)
@@ -98,6 +101,11 @@ def find_answer(response: str, policy: MathPolicy, *, words: bool = False) -> st
     return _unmarked(text, words)
 
 
+def _part(response: str, policy: MathPolicy) -> str:
+    text = extraction.response_part(response, policy.run_on == "cut")
+    return unescape(text) if policy.overescaped else text
+
+
 def _stated(statement: str, words: bool) -> str | None:
     """The answer at the start of a statement; None where it holds no value and words do not count."""
     sentence = first_sentence(statement)
@@ -106,17 +114,21 @@ def _stated(statement: str, words: bool) -> str | None:
         return answer
     if words and answer is None and len(sentence.split()) <= 8:
         return sentence
-    if span := MATH_SPAN.search(sentence):
-        return span[0]
+    if spans := math_spans(sentence):
+        return spans[0].text
     number = next(find_numbers(sentence), None)
     return normalise(sentence)[number.start : number.end] if number else None
 
 
 def _bare_answer(text: str) -> str:
     """A response without prose: the whole of it, or its last line where that stands on its own."""
-    lines = [line for line in text.strip().splitlines() if line.strip()]
+    lines = [line for line in text.strip().split("\n") if line.strip()]
     last = lines[-1]
-    whole = len(lines) == 1 or re.search(r"\\begin|^\s*(?:\\\]|\\\)|\$+|\})", last) or last.count("{") != last.count("}")
+    whole = (
+        len(lines) == 1
+        or re.search(r"\\begin|^\s*(?:\\\]|\\\)|\$+|\})", last)
+        or last.count("{") != last.count("}")
+    )
     return _LABEL.sub("", text.strip() if whole else last)
 
 
@@ -144,7 +156,7 @@ def _judge_choice(choice: tuple[str, str], response: str, policy: MathPolicy) ->
 
 
 def _find_choice(response: str, policy: MathPolicy) -> str | None:
-    text = extraction.response_part(response, policy.run_on == "cut")
+    text = _part(response, policy)
     boxed = extraction.box_group(text)
     if boxed:
         return stated_choice(", ".join(boxed))
@@ -160,10 +172,3 @@ def _find_choice(response: str, policy: MathPolicy) -> str | None:
         if hedged(sentence):
             return None
     return choice_in_prose(text)
-
-
-def verify_math(
-    items: Iterable[MathItem], *, workers: int | None = None, timeout: float = 5.0, policy: MathPolicy | None = None
-) -> Iterator[Verdict]:
-    """One verdict an item, in order, judged in `workers` killable processes with `timeout` seconds a try."""
-    raise NotImplementedError

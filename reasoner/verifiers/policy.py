@@ -1,4 +1,6 @@
-"""What counts as the same mathematical answer where sane people differ. The reasons stand in docs/verdicts.md."""
+"""What counts as the same mathematical answer where sane people differ. The reasons stand in
+docs/verdicts.md.
+"""
 
 from typing import Literal
 
@@ -13,11 +15,15 @@ class MathPolicy(Section):
     box_required: bool = False
     """Whether an answer without a box is no answer."""
     stated: Literal["anywhere", "marked"] = "anywhere"
-    """`marked`: a longer response must box its answer or mark it ("the answer is"); a number in passing is none."""
+    """`marked`: a longer response must box its answer or mark it ("the answer is"); a number in passing is
+    none.
+    """
     run_on: Literal["cut", "keep"] = "cut"
     """Whether text behind an answer is dropped where the model goes on to invent a new question."""
     percent: Literal["optional", "value"] = "optional"
-    """`optional`: 28% is 0.28, and 28 where one side drops the sign of a plain number; `value`: 28% is 0.28 only."""
+    """`optional`: 28% is 0.28, and 28 where one side drops the sign of a plain number; `value`: 28% is 0.28
+    only.
+    """
     units: Literal["compare", "ignore"] = "compare"
     """`compare`: a unit may be left out, but two different known units are different answers."""
     base: Literal["optional", "required"] = "optional"

@@ -115,10 +115,13 @@ def _keep(
 
 def run_in_sandbox(programs: Sequence[str], workers: int | None, timeout: float) -> list[Ran]:
     """The default runner: reasoner.sandbox, one fresh sandbox a program."""
-    from reasoner.sandbox import Result, run_programs
+    from reasoner.sandbox import Program, Result, run_programs
 
-    answers = run_programs(programs, workers=workers, timeout=timeout)
-    return [Ran(a.status.value, a.value, a.seconds) for a in answers if isinstance(a, Result)]
+    answers = run_programs([Program(source) for source in programs], workers=workers, timeout=timeout)
+    results = [answer for answer in answers if isinstance(answer, Result)]
+    return [
+        Ran(str(result.status), result.value if result.ok else None, result.seconds) for result in results
+    ]
 
 
 def _judge(ran: Ran, gold: str) -> Verdict:

@@ -1,34 +1,92 @@
-"""From what a response says about its answer to the answer itself: `so the result is $5$ cm.` becomes `$5$ cm`.
+"""From what a response says about its answer to the answer itself: `so the result is $5$ cm.` becomes `$5$
+cm`.
 
-Covers one sentence or short answer in English prose, and the last formula or number of any text. It never reads values.
+Covers one sentence or short answer in English prose, and the last formula or number of any text. It never
+reads values.
 """
 
 import re
+from collections import deque
+from dataclasses import dataclass
 
 from reasoner.verifiers.latex import words_of
 from reasoner.verifiers.numbers import find_numbers, normalise
 
-_DISPLAY = r"\\\[(?:[^\\]|\\(?!\]))*\\\]|\$\$[^$]*\$\$"
-_INLINE = r"\\\((?:[^\\]|\\(?!\)))*\\\)|(?<![\\$])\$(?:[^$\\]|\\.)+\$(?![0-9])"
-MATH_SPAN = re.compile(f"{_DISPLAY}|{_INLINE}", re.DOTALL)
+MAX_SENTENCE = 2000
+"""Characters of a sentence that are looked at."""
+TAIL = 20_000
+"""Characters at the end of a text in which a last formula or number is looked for."""
+
+_DELIMITER = re.compile(r"\\[()\[\]]|\\.|\$\$?", re.DOTALL)
+_CLOSED_BY = {"\\(": "\\)", "\\[": "\\]", "$": "$", "$$": "$$"}
+_TEXT = re.compile(r"\\(?:text|mathrm|mbox|operatorname|textbf)[a-z]*\s*\{[^{}]*\}")
 _SENTENCE_END = re.compile(r"\n\s*\n|(?<=[^\s:=,])\n|[.!?。！？](?=[\s*_]|$)")
 _COPULA = re.compile(
     r"\b(?:is|are|be|equals?|was|were|becomes?|get|gives?|yields?|obtain|have|to|that|therefore|thus|so|hence)\b[\s:,*_]*"
 )
-_WORD = re.compile(r"(?<!\\)(?<![A-Za-z\\{])[A-Za-z]{2,}|[\u00c0-\u024f\u0400-\u04ff\u0600-\u06ff\u0900-\u097f\u3040-\u9fff]+")
-_TERMS = frozenset(
-    ["sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "sqrt", "pi", "theta", "alpha", "beta", "gamma", "lambda", "infinity", "inf", "and", "or", "mod", "percent", "percentage", "pct", "cm", "mm", "km", "kg", "mg", "ml", "mi", "ft", "lb", "oz", "hr", "hrs", "min", "sec", "deg", "usd", "am", "pm"]
+_WORD = re.compile(
+    r"(?<!\\)(?<![A-Za-z\\{])[A-Za-z]{2,}|[\u00c0-\u024f\u0400-\u04ff\u0600-\u06ff\u0900-\u097f\u3040-\u9fff]+"
 )
-_FUNCTION_WORDS = frozenset(
-    ["the", "is", "it", "we", "so", "of", "that", "this", "there", "because", "they", "you", "he", "she", "can", "not", "no", "if", "in", "to", "at", "by", "as", "for", "with", "was", "has", "have", "will"]
+_TERMS = frozenset((
+    "alpha", "am", "and", "beta", "cm", "cos", "cot", "csc", "deg", "exp", "ft", "gamma", "hr", "hrs",
+    "inf", "infinity", "kg", "km", "lambda", "lb", "ln", "log", "mg", "mi", "min", "ml", "mm", "mod", "or",
+    "oz", "pct", "percent", "percentage", "pi", "pm", "sec", "sec", "sin", "sqrt", "tan", "theta", "usd",
+))  # fmt: skip
+_FUNCTION_WORDS = frozenset((
+    "about", "approximately", "around", "as", "at", "because", "by", "can", "equal", "equals", "exactly",
+    "for", "has", "have", "he", "if", "in", "is", "it", "just", "nearly", "no", "not", "of", "only",
+    "roughly", "she", "simply", "so", "that", "the", "there", "therefore", "they", "this", "to", "was",
+    "we", "will", "with", "you",
+))  # fmt: skip
+_TRAILING = re.compile(
+    r"\s*(?:\\?%|percent(?:age)?\b|pct\b|\\text\{[^{}]*\}|[A-Za-z]{1,12}(?:\^?[23²³])?(?=\s*[.,)]|\s*$))?"
 )
-_TRAILING = re.compile(r"\s*(?:\\?%|percent(?:age)?\b|pct\b|\\text\{[^{}]*\}|[A-Za-z]{1,12}(?:\^?[23²³])?(?=\s*[.,)]|\s*$))?")
 _PAIR = re.compile(r"\s*(?:,?\s*(?:and|or)\b|,)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A formula with its delimiters: `text[start:end]`."""
+
+    start: int
+    end: int
+    text: str
+
+
+def math_spans(text: str) -> list[Span]:
+    """The formulas between delimiters; a pair of dollar signs around running words is money and no
+    formula.
+    """
+    found: list[Span] = []
+    opened: re.Match[str] | None = None
+    for token in _DELIMITER.finditer(text):
+        kind = token[0]
+        if opened is not None and kind == _CLOSED_BY[opened[0]]:
+            span = Span(opened.start(), token.end(), text[opened.start() : token.end()])
+            if _is_formula(span, text):
+                found.append(span)
+                opened = None
+            else:
+                opened = token if kind == "$" else None
+        elif kind in _CLOSED_BY and (opened is None or opened[0] == kind or opened[0] == "$"):
+            opened = token
+    return found
+
+
+def _is_formula(span: Span, text: str) -> bool:
+    inner = span.text.strip("$\\()[] \n")
+    if not inner or (span.text[0] == "$" and text[span.end : span.end + 1].isdigit()):
+        return False
+    return len(_WORD.findall(_TEXT.sub("", span.text[:MAX_SENTENCE]))) < 2
 
 
 def has_prose(text: str) -> bool:
     """Whether `text` holds running words besides formulas, units and function names."""
-    outside = MATH_SPAN.sub(" ", text)
+    pieces, end = [], 0
+    for span in math_spans(text):
+        pieces.append(text[end : span.start])
+        end = span.end
+    outside = " ".join([*pieces, text[end:]])
     words = [word.lower() for word in _WORD.findall(outside)]
     if any(not word.isascii() for word in words):
         return True
@@ -37,9 +95,12 @@ def has_prose(text: str) -> bool:
 
 
 def first_sentence(text: str) -> str:
-    """`text` up to the end of its first sentence or paragraph; a full stop inside a formula does not count."""
-    spans = [(m.start(), m.end()) for m in MATH_SPAN.finditer(text[:4000])]
-    for end in _SENTENCE_END.finditer(text, 0, min(len(text), 4000)):
+    """`text` up to the end of its first sentence or paragraph; a full stop inside a formula does not
+    count.
+    """
+    text = text[:MAX_SENTENCE]
+    spans = [(span.start, span.end) for span in math_spans(text)]
+    for end in _SENTENCE_END.finditer(text):
         if end.start() == 0 or any(a < end.start() < b for a, b in spans):
             continue
         before = text[: end.start()]
@@ -55,10 +116,11 @@ def reduce(sentence: str) -> str | None:
         return None
     if not has_prose(sentence):
         return sentence
-    if span := MATH_SPAN.match(sentence):
-        return _spans_from(sentence, span)
-    ends = [m.end() for m in _COPULA.finditer(sentence)]
-    for end in reversed(ends):
+    spans = math_spans(sentence)
+    if spans and spans[0].start == 0:
+        return _spans_from(sentence, spans)
+    sentence = sentence[-MAX_SENTENCE:]
+    for end in reversed(deque((m.end() for m in _COPULA.finditer(sentence)), maxlen=12)):
         tail = sentence[end:].strip()
         if tail and not has_prose(tail) and re.search(r"[0-9\\$]", tail):
             return tail
@@ -67,9 +129,10 @@ def reduce(sentence: str) -> str | None:
 
 def last_formula_or_number(text: str) -> str | None:
     """The last formula between math delimiters or the last number in prose, whichever stands further back."""
-    spans = [span for span in MATH_SPAN.finditer(text) if not has_prose(span[0].strip("$\\()[] "))]
+    text = text[-TAIL:]
+    spans = math_spans(text)
     last = spans[-1] if spans else None
-    start = last.end() if last else 0
+    start = last.end if last else 0
     number = None
     if last is None or re.search(r"[0-9]", text[start:]):
         rest = text[start:]
@@ -78,16 +141,18 @@ def last_formula_or_number(text: str) -> str | None:
             number = plain[found.start : found.end] + _TRAILING.match(plain, found.end)[0]  # type: ignore[index]
     if number is not None:
         return number
-    return _spans_from(text, last) if last else None
+    return _spans_from(text, spans[-1:]) if last else None
 
 
-def _spans_from(text: str, span: re.Match[str]) -> str:
-    """The formula at `span` with formulas that are joined to it and the unit behind."""
-    end = span.end()
-    while (joint := _PAIR.match(text, end)) and (following := MATH_SPAN.match(text, joint.end())):
-        end = following.end()
+def _spans_from(text: str, spans: list[Span]) -> str:
+    """The first of `spans` with the formulas that are joined to it and the unit behind."""
+    end = spans[0].end
+    for span in spans[1:]:
+        if not _PAIR.fullmatch(text, end, span.start):
+            break
+        end = span.end
     tail = _TRAILING.match(text, end)
-    return text[span.start() : tail.end() if tail else end]
+    return text[spans[0].start : tail.end() if tail else end]
 
 
 def is_words(text: str) -> bool:

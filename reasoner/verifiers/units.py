@@ -48,14 +48,17 @@ _FACTORS = {
     "dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12,
 }  # fmt: skip
 _PERCENT = re.compile(r"\s*(?:%|percentage points?|percentage|percent|pct)\s*\.?$", re.IGNORECASE)
-_TAIL = re.compile(r"^(?P<number>.*?[0-9})])\s*(?P<unit>\$|(?:[A-Za-z][A-Za-z./\-' ]*)(?:\^\s?\{?-?[0-9]\}?)?)$", re.DOTALL)
+_TAIL = re.compile(
+    r"^(?P<number>.*?[0-9})])\s*(?P<unit>\$|(?:[A-Za-z][A-Za-z./\-' ]*)(?:\^\s?\{?-?[0-9]\}?)?)$", re.DOTALL
+)
 _WRAPPED = re.compile(
     r"\s*\\(?:text|textbf|textit|textrm|mathrm|mbox|operatorname|mathbf)\s*\{(?P<unit>[^{}]*)\}(?P<power>\s?\^\s?\{?-?[0-9]\}?)?$"
 )
 _DEGREE = re.compile(r"\s*\^\{\\circ\}\s*([CF])?$")
-_NO_UNIT = frozenset(
-    ["and", "or", "to", "not", "more", "less", "than", "least", "most", "about", "between", "out", "mod", "times", "plus", "minus", "pi", "is", "are", "base", "ln", "log", "sin", "cos", "tan"]
-)
+_NO_UNIT = frozenset((
+    "about", "and", "are", "base", "between", "cos", "is", "least", "less", "ln", "log", "minus", "mod",
+    "more", "most", "not", "or", "out", "pi", "plus", "sin", "tan", "than", "times", "to",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,9 @@ def _is_unit(words: str, number: str) -> bool:
 
 
 def _unit(name: str) -> str:
-    """One spelling a unit; an unknown word stands for itself, in brackets so that it conflicts with nothing."""
+    """One spelling a unit; an unknown word stands for itself, in brackets so that it conflicts with
+    nothing.
+    """
     plain = re.sub(r"[{}\s.]", "", name).lower().replace("^2", "²").replace("^3", "³")
     base, power = plain.rstrip("²³"), plain[len(plain.rstrip("²³")) :]
     for word, sign in (("square", "²"), ("sq", "²"), ("cubic", "³"), ("cu", "³")):

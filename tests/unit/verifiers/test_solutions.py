@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from reasoner.errors import InfrastructureError
+from reasoner.errors import InfrastructureError, SandboxUnavailableError
 from reasoner.records import Outcome, Strategy
+from reasoner.sandbox import Sandbox, Status
 from reasoner.verifiers.solutions import PROGRAM_FAILURES, Answer, Ran, program_of, verify_solutions
 
 COT, SUB, POT = Strategy.COT, Strategy.SUB, Strategy.POT
@@ -112,3 +113,36 @@ def test_a_runner_that_breaks_its_contract_is_no_verdict() -> None:
 def test_program_of(text: str, program: str | None) -> None:
     found = program_of(text)
     assert (found and found.strip()) == program
+
+
+def test_every_status_of_the_sandbox_is_known_here() -> None:
+    assert {str(status) for status in Status} == PROGRAM_FAILURES | {"ok", "harness_error"}
+
+
+PROGRAMS = [
+    ("```python\neggs = 16 - 3 - 4\nanswer = eggs * 2\n```", "correct", "equal", "18"),
+    ("```python\nfrom fractions import Fraction\nanswer = Fraction(36, 2)\n```", "correct", "equal", "18"),
+    ("```python\ndef solution():\n    return 9 * 2\n```", "correct", "equal", "18"),
+    ("```python\nprint(18)\nanswer = 17.5\n```", "incorrect", "wrong", "17.5"),
+    ("```python\nanswer = 18 +\n```", "incorrect", "syntax_error", None),
+    ("```python\nanswer = 1 / 0\n```", "incorrect", "exception", None),
+    ("```python\nwhile True: pass\n```", "incorrect", "timeout", None),
+    ("```python\nx = 18\n```", "incorrect", "bad_value", None),
+    ("```python\nanswer = True\n```", "incorrect", "bad_value", None),
+    ("```python\nanswer = float('nan')\n```", "incorrect", "bad_value", None),
+    ("```python\nimport os; os._exit(0)\n```", "incorrect", "killed", None),
+    ("```python\nimport sys; answer = 18; sys.exit(0)\n```", "incorrect", "exception", None),
+    ("```python\nx = input()\nanswer = 18\n```", "incorrect", "exception", None),
+]
+
+
+@pytest.mark.sandbox
+def test_programs_in_the_real_sandbox() -> None:
+    try:
+        Sandbox.detect()
+    except SandboxUnavailableError as error:
+        pytest.skip(f"no sandbox on this machine: {error}")
+    answers = [Answer(POT, text, "18") for text, *_ in PROGRAMS]
+    verdicts = verify_solutions(answers, workers=2, timeout=2.0)
+    found = [(str(v.outcome), v.reason, v.extracted) for v in verdicts]
+    assert found == [tuple(expected) for _, *expected in PROGRAMS]
