@@ -61,6 +61,6 @@ def sealing(work: Path, limit: int) -> Any:
                 if step_of(newest) != state.global_step:
                     raise TrainingError(f"{newest} was left behind by a later run; empty the folder {work}")
                 seal(newest)
-                rotate(work, limit, state.best_global_step or None)
+                rotate(work, limit)
 
     return Sealing()

@@ -116,9 +116,14 @@ def open_work(work: Path, identity: str, log: Callable[[str], None]) -> Path | N
     return last
 
 
-def rotate(work: Path, limit: int, best: int | None) -> None:
-    """Keep the newest `limit` checkpoints and the best; call it only after the newest is sealed."""
+def rotate(work: Path, limit: int) -> None:
+    """Keep the newest `limit` checkpoints and the best one of each; call it only after the newest is sealed.
+
+    Each of them could become the one to go on from, and would then need its own best.
+    """
     folders = all_checkpoints(work)
-    for folder in folders[: max(0, len(folders) - limit)]:
-        if step_of(folder) != best:
+    newest = folders[-limit:]
+    needed = {step_of(p) for p in newest} | {best_step(p) for p in newest}
+    for folder in folders:
+        if step_of(folder) not in needed:
             shutil.rmtree(folder)

