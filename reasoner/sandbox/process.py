@@ -224,7 +224,7 @@ class Child:
             self._lines.extend(lines)
 
     def _open(self, name: str) -> bool:
-        return any(key.data == name for key in self._selector.get_map().values())
+        return any(key.data == name for key in (self._selector.get_map() or {}).values())
 
     def _ended(self) -> Stopped:
         """Why the result channel closed; the end of all processes follows within moments, or is made to."""
