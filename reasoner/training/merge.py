@@ -11,7 +11,6 @@ Not covered: adapters other than LoRA, quantised bases, upload.
 import contextlib
 import gc
 import json
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -42,7 +41,7 @@ def with_adapter(spec: MergeSpec, device: str) -> Any:
         ) from error
     with safe_open(spec.adapter / adapter.WEIGHTS, framework="pt") as weights:
         given = set(weights.keys())
-    expected = set(get_peft_model_state_dict(model))
+    expected = set(get_peft_model_state_dict(model, save_embedding_layers=False))
     if given != expected:
         raise ModelError(
             f"The adapter {spec.adapter} does not fit {spec.base_name}: {len(given - expected)} of its "
@@ -58,9 +57,10 @@ def largest_change(model: Any, dtype: str) -> float:
 
     kind = getattr(torch, dtype)
     largest = 0.0
-    for layer in model.modules():
-        if isinstance(layer, LoraLayer):
-            weight = layer.get_base_layer().weight.data
+    layers = [layer for layer in model.modules() if isinstance(layer, LoraLayer)]
+    with torch.no_grad():
+        for layer in layers:
+            weight = layer.get_base_layer().weight
             for name in layer.active_adapters:
                 if name in layer.lora_A:
                     merged = weight + cast(Any, layer).get_delta_weight(name)
@@ -94,7 +94,8 @@ def merge(spec: MergeSpec, log: Callable[[str], None]) -> None:
     try:
         metrics = _merge(spec, device, tokenizer, log)
     except BaseException:
-        shutil.rmtree(spec.output, ignore_errors=True)
+        for path in spec.output.iterdir():  # nobody may take an unproven model for a good one
+            path.unlink()
         raise
     metrics["seconds"] = round(time.monotonic() - started, 3)
     spec.work.mkdir(parents=True, exist_ok=True)

@@ -101,7 +101,6 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-
 def first_line(error: BaseException) -> str:
     """The first line of an error, for messages."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -122,7 +122,7 @@ def test_an_adapter_of_zeros_is_refused(base: Path, trained: Path, tmp_path: Pat
     spec = merge_spec(base, zeros, tmp_path)
     with pytest.raises(TrainingError, match="Merged equals the base"):
         run(spec)
-    assert not spec.output.exists()
+    assert list(spec.output.iterdir()) == []
 
 
 def test_an_adapter_that_rounding_swallows_is_refused(base: Path, trained: Path, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_wrong_merge_is_found(
     spec = merge_spec(base, trained, tmp_path)
     with pytest.raises(TrainingError, match=r"The merge is wrong.*limit 0\.05"):
         run(spec)
-    assert not spec.output.exists()
+    assert list(spec.output.iterdir()) == []
 
 
 @pytest.mark.parametrize("instead", ["base", "noise"])
@@ -171,7 +171,7 @@ def test_another_model_on_the_disk_is_found(
     spec = merge_spec(base, trained, tmp_path)
     with pytest.raises(TrainingError, match=r"chooses the same token.*limit 95%"):
         run(spec)
-    assert not spec.output.exists()
+    assert list(spec.output.iterdir()) == []
 
 
 def test_an_adapter_of_another_base_is_refused(base: Path, trained: Path, tmp_path: Path) -> None:
