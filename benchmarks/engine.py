@@ -238,7 +238,7 @@ def main() -> int:
     parser.add_argument(
         "--use-n", action="store_true", help="bare vLLM draws samples with SamplingParams(n=…)"
     )
-    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--dtype", default="auto")
     parser.add_argument("--options", default='{"max_model_len": 1024}', help="the engine's options as JSON")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
