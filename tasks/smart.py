@@ -61,9 +61,8 @@ def few_shot(
     """Solve every question of a split with one strategy, shown worked examples; greedy by default."""
     asked = generation.shard_of(questions.read(open_ref(problems), split), shard, few_shot.shards)
     asks = generation.few_shot_asks(asked, strategy, few_shot)
-    out.metadata |= generation.generate(
-        out.path, bench(), asks, folder_of(model), engine, few_shot.decoding, 1, seed
-    )
+    decoding = generation.few_shot_decoding(few_shot.decoding, strategy)
+    out.metadata |= generation.generate(out.path, bench(), asks, folder_of(model), engine, decoding, 1, seed)
 
 
 @stage("verify", kind="attempts", version=1, external=lambda a: solutions.VERSION)

@@ -18,8 +18,11 @@ CPU_ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "TORCHDYNAMO_DISABLE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
-"""Without the last the first log-probabilities take 10 s more."""
+"""Without TORCHDYNAMO_DISABLE the first log-probabilities take 10 s more. vLLM's own binding reserves a core for a
+scheduler process that we don't start, and pins the work to the others: on two cores, to one, which it then shares
+with whatever else runs there."""
 CUDA_ENVIRONMENT = {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
 """The kernels' package is optional; a user who has it sets this to 1."""
 CPU_DEFAULTS = {"distributed_executor_backend": "uni", "enforce_eager": True, "block_size": 32}

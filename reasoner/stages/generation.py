@@ -15,6 +15,7 @@ from reasoner.ids import content_hash, derived_seed
 from reasoner.ledger import Ledger
 from reasoner.ledger.owed import complete
 from reasoner.prompts import Attempt, ChatRenderer, few_shot_prompt, load_exemplars, load_template
+from reasoner.prompts.solution_end import STOPS
 from reasoner.records import Completion, GenerationRequest, Problem, Strategy
 from reasoner.store.rows import write_rows
 from reasoner.workbench import ModelFolder, Workbench
@@ -43,6 +44,11 @@ def few_shot_asks(problems: Sequence[Problem], strategy: Strategy, config: FewSh
         Ask(p, few_shot_prompt(exemplars, strategy, p.question, config.shots), True, str(strategy))
         for p in problems
     ]
+
+
+def few_shot_decoding(decoding: SamplingConfig, strategy: Strategy) -> SamplingConfig:
+    """The configured decoding, which also stops where a solution of this strategy ends."""
+    return decoding.model_copy(update={"stop": (*decoding.stop, *STOPS[strategy])})
 
 
 def policy_asks(

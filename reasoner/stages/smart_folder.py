@@ -74,7 +74,7 @@ class SmartFolder:
         asks = generation.few_shot_asks(asked, strategy, self.config.few_shot)
         out = _made(self.path / "few-shot" / f"{strategy}-{part}")
         with self._bench(f"few-shot {strategy} {part}") as bench:
-            decoding = self.config.few_shot.decoding
+            decoding = generation.few_shot_decoding(self.config.few_shot.decoding, strategy)
             made = generation.generate(
                 out, bench, asks, self._base(), self.config.engine, decoding, 1, self.config.seed
             )

@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from reasoner.config.smart import VerifyConfig
 from reasoner.errors import InfrastructureError
 from reasoner.methods.smart.attempts import Attempt
 from reasoner.methods.smart.parse import parse_response
+from reasoner.prompts.solution_end import whole_solution
 from reasoner.records import Outcome, Strategy, Verdict
 from reasoner.stages.generation import FILE as COMPLETIONS
 from reasoner.store.rows import read_rows, write_rows
@@ -23,16 +24,20 @@ def judge(out: Path, completions: Path, config: VerifyConfig) -> dict[str, Any]:
     A response without a strategy's name is incorrect (reason `no_strategy`) and is not run.
     """
     rows = read_rows(completions / COMPLETIONS)
-    parsed = [_strategy_and_solution(row) for row in rows]
-    wanted = [i for i, (strategy, _) in enumerate(parsed) if strategy is not None]
-    answers = [Answer(Strategy(parsed[i][0] or ""), parsed[i][1], rows[i]["gold"]) for i in wanted]
+    parsed = [_parts(row) for row in rows]
+    wanted = [i for i, parts in enumerate(parsed) if parts.strategy is not None]
+    answers = [
+        Answer(parts.strategy, parts.solution, row["gold"])
+        for row, parts in zip(rows, parsed, strict=True)
+        if parts.strategy
+    ]
     verdicts = [Verdict(Outcome.INCORRECT, "no_strategy")] * len(rows)
     for i, verdict in zip(
         wanted, verify_solutions(answers, workers=config.workers, timeout=config.timeout), strict=True
     ):
         verdicts[i] = verdict
     attempts = [
-        _attempt(row, *parts, verdict) for row, parts, verdict in zip(rows, parsed, verdicts, strict=True)
+        _attempt(row, parts, verdict) for row, parts, verdict in zip(rows, parsed, verdicts, strict=True)
     ]
     _stop_if_unscored(attempts, config)
     write_rows(out / FILE, [attempt.to_row() for attempt in attempts])
@@ -48,25 +53,36 @@ def read(folders: Sequence[Path]) -> list[Attempt]:
     return [Attempt.from_row(row) for folder in folders for row in read_rows(folder / FILE)]
 
 
-def _strategy_and_solution(row: dict[str, Any]) -> tuple[str | None, str]:
+class Parts(NamedTuple):
+    """What a completion consists of."""
+
+    strategy: Strategy | None
+    solution: str
+    finish: str
+
+
+def _parts(row: dict[str, Any]) -> Parts:
+    """A few-shot row's strategy is given and its run-on cut off; a policy's response names its strategy."""
     if row["strategy"]:
-        return row["strategy"], row["text"]
+        strategy = Strategy(row["strategy"])
+        solution, whole = whole_solution(strategy, row["text"], row["finish"])
+        return Parts(strategy, solution, "stop" if whole else row["finish"])
     parsed = parse_response(row["text"])
-    return parsed.strategy, parsed.solution
+    return Parts(parsed.strategy, parsed.solution, row["finish"])
 
 
-def _attempt(row: dict[str, Any], strategy: str | None, solution: str, verdict: Verdict) -> Attempt:
+def _attempt(row: dict[str, Any], parts: Parts, verdict: Verdict) -> Attempt:
     timeless = Verdict(verdict.outcome, verdict.reason, verdict.extracted)  # times would change the digest
     return Attempt(
         problem_id=row["problem_id"],
-        strategy=None if strategy is None else Strategy(strategy),
+        strategy=parts.strategy,
         turn=row["turn"],
         tried=tuple(row["tried"]),
         index=row["index"],
         text=row["text"],
-        solution=solution,
+        solution=parts.solution,
         verdict=timeless,
-        finish=row["finish"],
+        finish=parts.finish,
     )
 
 
