@@ -68,7 +68,9 @@ def _without_thousands(text: str) -> str:
 
 
 def _squeezed(text: str) -> str:
-    return re.sub(r"[\s{}]|\\(?:text|mathrm|textbf|mathbf)(?![A-Za-z])", "", text)
+    """`text` for comparing letter by letter: no spaces, no text commands, no braces around a single character."""
+    text = re.sub(r"\s|\\(?:text|mathrm|textbf|mathbf)(?![A-Za-z])", "", text)
+    return re.sub(r"\{([A-Za-z0-9])\}(?![A-Za-z0-9])", r"\1", text)
 
 
 def _compare(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result:
@@ -143,6 +145,8 @@ def _number(text: str, policy: MathPolicy) -> tuple[Fraction, Measure] | None:
         return None
     parts = measure(words_of(text) if "\\text" not in text else text)
     body = parts.body
+    if body.startswith("(") and "," in body:
+        return None
     if policy.number_styles:
         body = _SPACED_THOUSANDS.sub(lambda m: m[1].replace(" ", ""), body)
     if match := _REPEATING.match(body):
@@ -212,7 +216,7 @@ def _compare_bases(gold: str, prediction: str, policy: MathPolicy) -> Result | N
     a, b = _in_base(left, gold), _in_base(right, prediction)
     if a == b:
         return True, "base"
-    if a[0].lstrip("0").lower() == b[0].lstrip("0").lower() and policy.base == "optional":
+    if a[0].lstrip("0") == b[0].lstrip("0") and policy.base == "optional":
         return (True, "base") if left and b[1] == "" else (False, "base")
     return False, "base"
 
@@ -220,9 +224,9 @@ def _compare_bases(gold: str, prediction: str, policy: MathPolicy) -> Result | N
 def _in_base(match: re.Match[str] | None, text: str) -> tuple[str, str]:
     """Digits and base; a subscript ten says nothing."""
     if not match:
-        return re.sub(r"[\s,]", "", text), ""
+        return re.sub(r"[\s,]", "", text).lower(), ""
     base = _BASE_NAMES.get(match[2], match[2])
-    return match[1], "" if base == "10" else base
+    return match[1].lower(), "" if base == "10" else base
 
 
 def _compare_collections(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
@@ -241,7 +245,11 @@ def _compare_collections(gold: str, prediction: str, policy: MathPolicy, depth: 
         if whole and len(whole.items) == 1:
             pair = (whole.items[0], single) if left else (single, whole.items[0])
             return _compare(*pair, policy, depth + 1)
-        return False, "count"
+        every = whole is not None and all(
+            _compare(*((item, single) if left else (single, item)), policy, depth + 1)[0]
+            for item in whole.items
+        )
+        return every and whole is not None and whole.kind == "list", "count"
     same = _same_shape(left, right, policy, depth)
     if not same and "union" in (left.kind, right.kind):
         return None
@@ -329,7 +337,8 @@ def _compare_relations(gold: str, prediction: str, policy: MathPolicy) -> Result
 
 def _members(text: str) -> list[str]:
     """The members of a chain of equations; what follows an approximation sign is left out."""
-    exact = cut(text, (r"\approx", r"\simeq", r"\doteq"))[0]
+    parts = cut(text, (r"\approx", r"\simeq", r"\doteq"))
+    exact = parts[0] or parts[-1]
     return [part for part in cut(exact, "=") if part] or [text]
 
 
@@ -348,20 +357,20 @@ def _letters(text: str) -> bool:
 def _compare_words(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
     """Answers in words; None where a short run of letters may be a product of variables."""
     left, right = words_of(gold), words_of(prediction)
-    if not is_words(left) and not is_words(right):
+    worded = [side for side in (left, right) if is_words(side) and "\\" not in plain_syntax(side)]
+    if not worded:
         return None
-    a, b = _plain_words(left), _plain_words(right)
-    if a == b:
+    if len(worded) == 2 and _plain_words(left) == _plain_words(right):
         return True, "words"
-    if (
-        all(len(side.replace(" ", "")) > 3 for side in (left, right) if is_words(side))
-        or len(left + right) == 2
-    ):
+    if all(len(side.replace(" ", "")) > 3 for side in worded) or len(left + right) == 2:
         return False, "words"
     return None
 
 
 def _plain_words(text: str) -> str:
-    words = re.findall(r"[A-Za-z0-9\\]+", text)
+    """Words for comparing: no articles, no plural s, no case; a single letter keeps its case."""
+    words = re.findall(r"[A-Za-z]+", text)
     kept = [word for word in words if word.lower() not in ("the", "a", "an")] or words
-    return " ".join(kept) if len(kept) == 1 and len(kept[0]) == 1 else " ".join(kept).casefold()
+    if len(kept) == 1 and len(kept[0]) == 1:
+        return kept[0]
+    return " ".join(word.casefold().removesuffix("s") or word for word in kept)

@@ -76,7 +76,7 @@ def equal(gold: str, prediction: str, policy: MathPolicy) -> tuple[bool, str]:
 
 def same(gold: Any, prediction: Any, policy: MathPolicy) -> tuple[bool, str]:
     """Whether two sympy objects are equal. Raises TooLarge."""
-    from sympy import Eq, Expr, MatrixBase
+    from sympy import Expr, MatrixBase
     from sympy.core.relational import Relational
 
     for side in (gold, prediction):
@@ -90,14 +90,11 @@ def same(gold: Any, prediction: Any, policy: MathPolicy) -> tuple[bool, str]:
         decided = _equal_values(gold, prediction, policy)
         if decided is not None:
             return decided, "value"
-    if isinstance(gold, Eq) and isinstance(prediction, Eq) and _proportional(gold, prediction):
-        return True, "equation"
-    if (
-        isinstance(gold, Relational)
-        and isinstance(prediction, Relational)
-        and not _solvable(gold, prediction)
-    ):
-        return False, "equation"
+    if isinstance(gold, Relational) and isinstance(prediction, Relational):
+        if _proportional(gold, prediction):
+            return True, "equation"
+        if not _solvable(gold, prediction):
+            return False, "equation"
     return _verified(gold, prediction, policy), "math_verify"
 
 
@@ -267,7 +264,12 @@ def _digits_of(expression: Any) -> float:
 
 
 def _proportional(gold: Any, prediction: Any) -> bool | None:
-    """Whether two equations are constant multiples of each other (lhs - rhs)."""
+    """Whether two equations or inequalities are constant multiples of each other (lhs - rhs).
+
+    A negative factor turns an inequality around.
+    """
+    from sympy import Eq, Ne
+
     left, right = gold.lhs - gold.rhs, prediction.lhs - prediction.rhs
     names = _names(left)
     if names != _names(right) or not names:
@@ -278,4 +280,8 @@ def _proportional(gold: Any, prediction: Any) -> bool | None:
         if not value.is_Float or value.is_zero:
             return None
         ratios.append(value)
-    return bool(abs(ratios[0] - ratios[1]) <= abs(ratios[0]) / 10**20)
+    if abs(ratios[0] - ratios[1]) > abs(ratios[0]) / 10**20:
+        return False
+    if isinstance(gold, Eq | Ne):
+        return isinstance(prediction, type(gold))
+    return isinstance(prediction, type(gold if ratios[0] > 0 else gold.reversed))

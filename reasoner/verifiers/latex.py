@@ -31,7 +31,7 @@ _REWRITES = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"(?<!\\)\\[()\[\]]|(?<!\\)\$+", " "),
-        (r"(?<![0-9A-Za-z)}])\*\*([^*]+)\*\*", r"\1"),
+        (r"(?<![0-9A-Za-z)}*])(\*\*?)([A-Za-z$][^*]*|[^*]+(?=\*\*))\1(?![0-9A-Za-z(*])", r"\2"),
         (
             r"\\(?:displaystyle|textstyle|limits|nolimits|big|Big|bigg|Bigg|bigl|bigr|Bigl|Bigr)(?![A-Za-z])",
             "",

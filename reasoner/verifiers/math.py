@@ -98,6 +98,8 @@ def find_answer(response: str, policy: MathPolicy, *, words: bool = False) -> st
         return _bare_answer(text)
     if policy.stated == "marked":
         return None
+    if words and len(text.split()) <= 6:
+        return text
     return _unmarked(text, words)
 
 
@@ -134,8 +136,8 @@ def _bare_answer(text: str) -> str:
 
 def _unmarked(text: str, words: bool) -> str | None:
     """The answer of running text that marks none."""
-    sentences = [part for part in re.split(r"(?<=[.!?])\s+|\n+", text.strip()) if part.strip()]
-    last = _LABEL.sub("", sentences[-1])
+    sentences = [part for part in re.split(r"(?<=[.!?])\s+|\n+", text.strip()) if re.search(r"\w", part)]
+    last = _LABEL.sub("", sentences[-1]) if sentences else ""
     if answer := reduce(last.rstrip(".")):
         return answer
     if words and (bold := re.findall(r"\*\*([^*]{1,60})\*\*", text)):

@@ -33,7 +33,7 @@ _TERMS = frozenset((
     "oz", "pct", "percent", "percentage", "pi", "pm", "sec", "sec", "sin", "sqrt", "tan", "theta", "usd",
 ))  # fmt: skip
 _FUNCTION_WORDS = frozenset((
-    "about", "approximately", "around", "as", "at", "because", "by", "can", "equal", "equals", "exactly",
+    "about", "be", "let", "approximately", "around", "as", "at", "because", "by", "can", "equal", "equals", "exactly",
     "for", "has", "have", "he", "if", "in", "is", "it", "just", "nearly", "no", "not", "of", "only",
     "roughly", "she", "simply", "so", "that", "the", "there", "therefore", "they", "this", "to", "was",
     "we", "will", "with", "you",
@@ -41,6 +41,7 @@ _FUNCTION_WORDS = frozenset((
 _TRAILING = re.compile(
     r"\s*(?:\\?%|percent(?:age)?\b|pct\b|\\text\{[^{}]*\}|[A-Za-z]{1,12}(?:\^?[23²³])?(?=\s*[.,)]|\s*$))?"
 )
+_REMARK = re.compile(r"(?<=\S)\s+\((?=[^()]*(?<![\\A-Za-z])[A-Za-z]{3,})[^()]*\)[\s.]*$")
 _PAIR = re.compile(r"\s*(?:,?\s*(?:and|or)\b|,)\s*")
 
 
@@ -114,6 +115,7 @@ def reduce(sentence: str) -> str | None:
     sentence = sentence.strip()
     if not sentence:
         return None
+    sentence = _REMARK.sub("", sentence) or sentence
     if not has_prose(sentence):
         return sentence
     spans = math_spans(sentence)
