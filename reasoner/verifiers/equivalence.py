@@ -43,6 +43,7 @@ _REPEATING = re.compile(r"^([-+]?)([0-9]*)\.([0-9]*)\\overline\s*\{([0-9]+)\}$")
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _BRACKETED_COMMA = re.compile(r"[(\[][^()\[\]]*[0-9],[0-9]{3}")
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{4,}")
+_MODULUS = re.compile(r"(?:\\pmod|\\bmod|\\mod|\(\s*mod|\bmod)\s*\{?\s*([0-9A-Za-z]+)\s*\}?\s*\)?$")
 _PRIMES = re.compile(r"[A-Za-z]'")
 
 
@@ -68,7 +69,9 @@ def _without_thousands(text: str) -> str:
 
 
 def _squeezed(text: str) -> str:
-    """`text` for comparing letter by letter: no spaces, no text commands, no braces around a single character."""
+    """`text` for comparing letter by letter: no spaces, no text commands, no braces around a single
+    character.
+    """
     text = re.sub(r"\s|\\(?:text|mathrm|textbf|mathbf)(?![A-Za-z])", "", text)
     return re.sub(r"\{([A-Za-z0-9])\}(?![A-Za-z0-9])", r"\1", text)
 
@@ -78,6 +81,8 @@ def _compare(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Resu
         return False, "too_deep"
     if _squeezed(gold) == _squeezed(prediction):
         return True, "identical"
+    if ("\\ldots" in gold) != ("\\ldots" in prediction):
+        return False, "ellipsis"  # the parser drops the dots
     numeric = _compare_numbers(gold, prediction, policy)
     if numeric is not None:
         return numeric
@@ -189,7 +194,25 @@ def _compare_special(gold: str, prediction: str, policy: MathPolicy, depth: int)
         numbers = [_number(term, policy) for term in terms]
         if value and len(terms) == 2 and all(numbers) and not _CLOCK.match(ratio):
             return bool(numbers[1][0]) and numbers[0][0] / numbers[1][0] == value[0], "ratio"  # type: ignore[index]
-    return _compare_bases(gold, prediction, policy)
+    return _compare_residues(left, right, policy, depth) or _compare_bases(gold, prediction, policy)
+
+
+def _compare_residues(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
+    """`x \\equiv 7 \\pmod{10}` and `7 \\bmod 10`: the residue counts, and the moduli where both sides give
+    one.
+    """
+    (a, left), (b, right) = _residue(gold), _residue(prediction)
+    if (a, b) == (gold, prediction):
+        return None
+    if left and right and left != right:
+        return False, "modulus"
+    return _compare(a, b, policy, depth + 1)[0], "residue"
+
+
+def _residue(text: str) -> tuple[str, str]:
+    match = _MODULUS.search(text)
+    value = text[: match.start()] if match else text
+    return (cut(value, (r"\equiv",))[-1] or value).strip(), match[1].strip() if match else ""
 
 
 def _clock(left: re.Match[str], right: re.Match[str]) -> bool:
@@ -238,7 +261,7 @@ def _compare_collections(gold: str, prediction: str, policy: MathPolicy, depth: 
     if left is None or right is None:
         single = gold if left is None else prediction
         whole = left or right
-        if _RELATION.search(single) or "\\begin" in single or "\\emptyset" in single:
+        if _RELATION.search(single) or re.search(r"\\(?:begin|emptyset|mathbb)", single):
             return None
         if _EQUALS.search(single):
             return None
@@ -327,12 +350,24 @@ def _compare_equations(gold: str, prediction: str, policy: MathPolicy, depth: in
 
 
 def _compare_relations(gold: str, prediction: str, policy: MathPolicy) -> Result | None:
+    gold, prediction = _ascending(gold), _ascending(prediction)
+    if _squeezed(gold) == _squeezed(prediction):
+        return True, "relation"
     either = _RELATION.search(gold) and _RELATION.search(prediction)
     if either or shape(gold) or shape(prediction):
         if not either and policy.intervals == "strict":
             return False, "notation"
         return expressions.equal(without_membership(gold), without_membership(prediction), policy)
     return False, "relation"
+
+
+def _ascending(text: str) -> str:
+    """A chain of two or more > or >= as one of < or <=, turned around."""
+    parts = re.split(r"(>|\\ge(?![A-Za-z]))", text)
+    if len(parts) < 5 or re.search(r"<|\\le(?![A-Za-z])", text):
+        return text
+    signs = {">": "<", "\\ge": "\\le "}
+    return "".join(signs.get(part, part) for part in reversed(parts))
 
 
 def _members(text: str) -> list[str]:

@@ -33,6 +33,10 @@ _POINTS = (
 _BIG_BINOMIAL = re.compile(r"\\[dt]?binom.*?(?:[0-9]{5}|\^)", re.DOTALL)
 
 
+_TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
+_DEGREES = re.compile(r"([0-9.]+)\s*\^\{\\circ\}")
+
+
 class TooLarge(ValueError):
     """A value has too many digits to be evaluated."""
 
@@ -47,13 +51,25 @@ def parse(text: str) -> Any | None:
     if _BIG_BINOMIAL.search(text):
         raise TooLarge  # the parser would evaluate it
     text = plain_syntax(text)
+    if _TRIGONOMETRIC.search(text):
+        text = _DEGREES.sub(r"(\1 \\cdot \\frac{\\pi}{180})", text)
     found = parse_response(
         f"${text}$",
         [LatexExtractionConfig()],
         fallback_mode="no_fallback",
         parsing_timeout=None,
     )
-    return found[0] if found else None
+    return _with_imaginary_unit(found[0]) if found else None
+
+
+def _with_imaginary_unit(expression: Any) -> Any:
+    """`expression` with the symbol i read as the imaginary unit, except where it counts a sum."""
+    from sympy import Basic, I, MatrixBase, Product, Sum
+
+    if not isinstance(expression, Basic | MatrixBase) or expression.has(Sum, Product):
+        return expression
+    units = {symbol: I for symbol in expression.free_symbols if getattr(symbol, "name", "") == "i"}
+    return expression.xreplace(units) if units else expression
 
 
 def equal(gold: str, prediction: str, policy: MathPolicy) -> tuple[bool, str]:

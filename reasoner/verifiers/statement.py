@@ -42,6 +42,12 @@ _TRAILING = re.compile(
     r"\s*(?:\\?%|percent(?:age)?\b|pct\b|\\text\{[^{}]*\}|[A-Za-z]{1,12}(?:\^?[23²³])?(?=\s*[.,)]|\s*$))?"
 )
 _REMARK = re.compile(r"(?<=\S)\s+\((?=[^()]*(?<![\\A-Za-z])[A-Za-z]{3,})[^()]*\)[\s.]*$")
+_ID_EST = re.compile(r",?\s*\b(?:i\.\s?e\.|that is),?\s+")
+_SUBORDINATE = re.compile(
+    r"(?:[,;]|\s)\s*\b(?:which|since|because|as|not|so|where|when|after|before|rounded|if|but|while|meaning|for|in|of"
+    r"|with|that|due|per)\b"
+)
+_VALUE_FIRST = re.compile(r"[\s$\\(\[{*+€£-]*[0-9\\]")
 _PAIR = re.compile(r"\s*(?:,?\s*(?:and|or)\b|,)\s*")
 
 
@@ -115,9 +121,12 @@ def reduce(sentence: str) -> str | None:
     sentence = sentence.strip()
     if not sentence:
         return None
-    sentence = _REMARK.sub("", sentence) or sentence
+    sentence = _ID_EST.split(_REMARK.sub("", sentence) or sentence)[-1].strip() or sentence
     if not has_prose(sentence):
         return sentence
+    head = _SUBORDINATE.split(sentence, maxsplit=1)[0].strip()
+    if head != sentence and _VALUE_FIRST.match(head) and not has_prose(head):
+        return head
     spans = math_spans(sentence)
     if spans and spans[0].start == 0:
         return _spans_from(sentence, spans)

@@ -86,7 +86,7 @@ def measure(text: str) -> Measure:
             body, unit = match[1] + body[match.end() :], unit or KNOWN[match[2]]
         if match := _PERCENT.search(body):
             body, percent = body[: match.start()].rstrip(), True
-        elif match := _DEGREE.search(body):
+        elif (match := _DEGREE.search(body)) and not re.search(r"\\(?:sin|cos|tan|cot|sec|csc)", body):
             body, unit = body[: match.start()], "degree"
         elif match := _WRAPPED.search(body):
             name = match["unit"].strip()
