@@ -63,7 +63,7 @@ def stream_map(
     """
     if workers is not None and workers < 1:
         raise UsageError(f"workers is {workers}: it must be at least 1")
-    return _stream(function, iter(items), workers or os.cpu_count() or 1)
+    return _stream(function, iter(items), workers or len(os.sched_getaffinity(0)))
 
 
 def _stream(

@@ -49,9 +49,10 @@ def exactly(n):
     return b
 jail, harness, config = marshal.loads(exactly(int.from_bytes(exactly(4), "big")))
 space = {"__name__": "jail"}
-exec(jail, space)
+for code in jail: exec(code, space)
 space["run"](config, harness)
 """
+_JAIL = ("syscalls.py", "root.py", "jail.py")
 _TICK = 0.1
 _CHUNK = 1 << 16
 
@@ -111,7 +112,9 @@ class Child:
         self._started = time.monotonic()
         budget = min(self._output_left // 2, MAX_VALUE_CHARACTERS)
         config = settings | _limit_fields(limits) | {"job": job | {"budget": budget}}
-        self._outgoing = frame((child_code("jail.py"), tuple(child_code(name) for name in programs), config))
+        self._outgoing = frame(
+            (tuple(child_code(name) for name in _JAIL), tuple(child_code(name) for name in programs), config)
+        )
         try:
             self._process = subprocess.Popen(
                 [interpreter(), "-I", "-S", "-B", "-c", _LOADER],
@@ -221,7 +224,7 @@ class Child:
             self._lines.extend(lines)
 
     def _open(self, name: str) -> bool:
-        return any(key.data == name for key in self._selector.get_map().values())
+        return any(key.data == name for key in (self._selector.get_map() or {}).values())
 
     def _ended(self) -> Stopped:
         """Why the result channel closed; the end of all processes follows within moments, or is made to."""

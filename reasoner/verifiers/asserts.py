@@ -5,7 +5,8 @@ Every other shape (a helper around the call, two calls, a loop, …) is left to 
 
 Equality is that of the assert as it stands, on plain values: `4 == 4.0` and `True == 1` hold, `[1] == (1,)`
 and `0.1 + 0.2 == 0.3` do not. A tolerance would make solutions pass that the data set's own tests fail, and
-tests that want one say `math.isclose`.
+tests that want one say `math.isclose`. Equal types cannot be asked for: 22 of the 974 references of MBPP
+return an integer for a float or the reverse.
 """
 
 import ast

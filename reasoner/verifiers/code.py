@@ -24,6 +24,7 @@ from reasoner.sandbox.session import Session
 from reasoner.sandbox.tester import TesterJob, run_tests
 from reasoner.verifiers.asserts import Question, TestPlan, plan_tests
 from reasoner.verifiers.extract_code import Extracted, complete_prompt, extract_code
+from reasoner.verifiers.hacks import hack_signs
 
 VERSION = "1"
 """Goes into stage keys: raise it when a verdict could change."""
@@ -82,6 +83,8 @@ class CodeVerdict:
     tests: tuple[TestResult, ...] = ()
     tester_tests: int = 0
     """How many tests needed the second sandbox."""
+    signs: tuple[str, ...] = ()
+    """Signs of an attack on the judge (`reasoner.verifiers.hacks`); they change no verdict."""
 
     @property
     def fraction(self) -> float:
@@ -112,7 +115,7 @@ def verify_code(
         results = _run(sandbox, session, plan, preamble, limits, cancel)
         load = session.load
     verdict = _verdict(found, load, results, time.monotonic() - started)
-    return CodeVerdict(verdict, results, len(plan.tests) - plan.split)
+    return CodeVerdict(verdict, results, len(plan.tests) - plan.split, _signs(item, found))
 
 
 def stream_verdicts(
@@ -152,6 +155,13 @@ def _prepare(item: CodeItem | PromptItem) -> tuple[Extracted, TestPlan, str, str
     call = f"check({item.entry_point})"
     plan = replace(plan_tests([call], preamble), questions=(None,), stubs=(item.entry_point,))
     return complete_prompt(item.prompt, item.completion, item.entry_point), plan, "", preamble
+
+
+def _signs(item: CodeItem | PromptItem, found: Extracted) -> tuple[str, ...]:
+    """Signs in what the model wrote, which a prompt is not."""
+    if isinstance(item, CodeItem):
+        return hack_signs(found.code, item.tests)
+    return hack_signs(item.completion, (item.test,))
 
 
 def _run(

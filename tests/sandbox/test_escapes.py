@@ -5,6 +5,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -200,6 +201,60 @@ def test_runs_do_not_see_each_other(sandbox: Sandbox) -> None:
     source = "import os\nseen = os.listdir('/tmp')\nopen('/tmp/note', 'w').write('hello')"
     for _ in range(2):
         assert sandbox.evaluate_calls(source, ["seen"]).calls[0].value == []
+
+
+def test_folders_inside_the_system_can_be_hidden(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project under /usr/src, as in some images, is masked."""
+    source = "import os\nfound = os.listdir('/usr/share')"
+    assert sandbox.evaluate_calls(source, ["found"]).calls[0].value
+    monkeypatch.setattr("reasoner.sandbox.sandbox._hidden_folders", lambda: ["/usr/share"])
+    assert sandbox.evaluate_calls(source, ["found"]).calls[0].value == []
+
+
+def test_the_interpreter_is_shown_where_its_folder_is_hidden(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = os.path.dirname(os.path.dirname(os.path.realpath(os.__file__)))
+    monkeypatch.setattr("reasoner.sandbox.sandbox._hidden_folders", lambda: [os.path.dirname(hidden)])
+    assert sandbox.evaluate_program("import statistics\nanswer = statistics.mean([1, 3])").value == "2.0"
+
+
+ORPHAN = """
+import sys
+from reasoner.sandbox import Limits, Sandbox
+from reasoner.sandbox.selftest import process_namespace
+from reasoner.sandbox.session import Session
+with Session(Sandbox.detect(), "def f():\\n    while True: pass", limits=Limits(wall_seconds=60)) as session:
+    print(process_namespace(session.pid), flush=True)
+    session.evaluate("f()")
+"""
+
+
+def test_nothing_outlives_a_killed_parent(sandbox: Sandbox) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", ORPHAN],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+    ) as parent:
+        assert parent.stdout is not None
+        namespace = parent.stdout.readline().strip()
+        assert namespace and processes_in(namespace)
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while processes_in(namespace) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes_in(namespace) == []
+
+
+def test_a_session_outlives_the_thread_that_started_it(sandbox: Sandbox) -> None:
+    started: list[Session] = []
+    thread = threading.Thread(target=lambda: started.append(Session(sandbox, "x = 5")))
+    thread.start()
+    thread.join()
+    time.sleep(0.2)
+    with started[0] as session:
+        assert session.evaluate("x").value == 5
 
 
 ORDINARY_USER = """
