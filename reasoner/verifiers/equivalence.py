@@ -8,12 +8,19 @@ statement.py).
 """
 
 import re
-from fractions import Fraction
+from functools import lru_cache
 
 from reasoner.verifiers import expressions
 from reasoner.verifiers.latex import clean, closing, cut, plain_syntax, words_of
-from reasoner.verifiers.numbers import numbers_equal, parse_number
 from reasoner.verifiers.policy import MathPolicy
+from reasoner.verifiers.quantities import (
+    CLOCK,
+    Result,
+    compare_bases,
+    compare_numbers,
+    read_number,
+    same_time,
+)
 from reasoner.verifiers.shapes import Shape, shape, without_membership
 from reasoner.verifiers.statement import is_words
 from reasoner.verifiers.units import Measure, conflicting, measure
@@ -22,24 +29,13 @@ MAX_LENGTH = 4000
 """Characters of the longest answer that is compared other than letter by letter."""
 MAX_DEPTH = 12
 
-Result = tuple[bool, str]
-
 _NAME_LIKE = re.compile(
     r"^(?=.*[A-Za-z])(?!.*[0-9][A-Za-z(\\])(?:[A-Za-z(){}\[\]|_,:' .0-9]|\\[A-Za-z]+|\^\{?-?1\}?)+$"
 )
 _NOT_NAMES = re.compile(r"\\(?:frac|sqrt|cdot|times|pm|sin|cos|tan|log|ln)(?![A-Za-z])")
 _EQUALS = re.compile(r"(?<![<>!=\\:])=(?!=)")
 _RELATION = re.compile(r"<|>|\\le(?![A-Za-z])|\\ge(?![A-Za-z])|\\ne(?![A-Za-z])")
-_BASE = re.compile(
-    r"^\(?([0-9A-Fa-f]+)\)?\s*_\s*\{?\s*(?:\\?text\s*\{)?\s*([0-9]{1,2}|two|three|five|eight|ten)\s*\}{0,2}$"
-)
-_BASE_NAMES = {"two": "2", "three": "3", "five": "5", "eight": "8", "ten": "10"}
-_CLOCK = re.compile(r"^([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?\s*([ap])?\.?\s?(?:m\.?)?$", re.IGNORECASE)
 _RATIO = re.compile(r"^[^:]+(?::[^:]+)+$")
-_MIXED_ILL = re.compile(r"^[-+]?\(?[0-9]+\)?\s+[0-9]+\s?/\s?[0-9]+$")
-_SPACED_THOUSANDS = re.compile(r"(?<![0-9])([0-9]{1,3}(?: [0-9]{3})+)(?![0-9])")
-_DECIMAL_COMMA = re.compile(r"^([-+]?[0-9]+),([0-9]+)$")
-_REPEATING = re.compile(r"^([-+]?)([0-9]*)\.([0-9]*)\\overline\s*\{([0-9]+)\}$")
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _BRACKETED_COMMA = re.compile(r"[(\[][^()\[\]]*[0-9],[0-9]{3}")
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{4,}")
@@ -47,6 +43,7 @@ _MODULUS = re.compile(r"(?:\\pmod|\\bmod|\\mod|\(\s*mod|\bmod)\s*\{?\s*([0-9A-Za
 _PRIMES = re.compile(r"[A-Za-z]'")
 
 
+@lru_cache(maxsize=2048)
 def equivalent(gold: str, prediction: str, policy: MathPolicy) -> Result:
     """Whether two answers are equal and one word why. Neither is a whole response."""
     left, right = clean(gold, policy.overescaped), clean(prediction, policy.overescaped)
@@ -83,7 +80,7 @@ def _compare(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Resu
         return True, "identical"
     if ("\\ldots" in gold) != ("\\ldots" in prediction):
         return False, "ellipsis"  # the parser drops the dots
-    numeric = _compare_numbers(gold, prediction, policy)
+    numeric = compare_numbers(gold, prediction, policy)
     if numeric is not None:
         return numeric
     for rule in (_compare_special, _compare_collections, _compare_equations, _compare_words):
@@ -104,97 +101,22 @@ def _compare(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Resu
     return expressions.equal(*texts, policy)
 
 
-def _compare_numbers(gold: str, prediction: str, policy: MathPolicy) -> Result | None:
-    """The comparison of two numbers; None where one side is something else."""
-    left, right = _number(gold, policy), _number(prediction, policy)
-    if left is None or right is None:
-        if policy.number_styles and (left or right):
-            left, right = left or _decimal_comma(gold), right or _decimal_comma(prediction)
-        if left is None or right is None:
-            ill = left is not None and _MIXED_ILL.match(prediction)
-            return (False, "ill_formed") if ill else None
-    if policy.units == "compare" and conflicting(left[1].unit, right[1].unit):
-        return False, "unit"
-    return _numbers_agree(left, right, policy), "number"
-
-
-def _numbers_agree(
-    left: tuple[Fraction, Measure], right: tuple[Fraction, Measure], policy: MathPolicy
-) -> bool:
-    (a, gold), (b, prediction) = left, right
-    exact = not (_rounded(gold.body) or _rounded(prediction.body))
-    places = len(gold.body.partition(".")[2])
-    if policy.rounded_gold and places and not _rounded(prediction.body):
-        exact, b = False, Fraction(round(b * 10**places), 10**places)
-    if gold.percent == prediction.percent:
-        return _close(a, b, exact)
-    true = (a / 100 if gold.percent else a, b / 100 if prediction.percent else b)
-    signed = gold if gold.percent else prediction
-    plain = re.fullmatch(r"[-+]?[0-9.,]+", signed.body)
-    return _close(*true, exact) or bool(policy.percent == "optional" and plain and _close(a, b, exact))
-
-
-def _close(gold: Fraction, prediction: Fraction, exact: bool) -> bool:
-    """Exact values must be equal; rounded ones agree within the project's tolerance and to four digits."""
-    if exact:
-        return gold == prediction
-    return numbers_equal(prediction, gold) and abs(prediction - gold) <= abs(gold) / 10**4
-
-
-def _rounded(text: str) -> bool:
-    return ("." in text and "overline" not in text) or bool(re.search(r"[0-9]e", text, re.IGNORECASE))
-
-
-def _number(text: str, policy: MathPolicy) -> tuple[Fraction, Measure] | None:
-    if len(text) > 400:
-        return None
-    parts = measure(words_of(text) if "\\text" not in text else text)
-    body = parts.body
-    if body.startswith("(") and "," in body:
-        return None
-    if policy.number_styles:
-        body = _SPACED_THOUSANDS.sub(lambda m: m[1].replace(" ", ""), body)
-    if match := _REPEATING.match(body):
-        value = _repeating(match)
-    else:
-        number = parse_number(body.replace("\\cdot", "*").replace("\\times", "*"))
-        if number is None:
-            return None
-        value = number
-    return value * parts.factor, parts
-
-
-def _repeating(match: re.Match[str]) -> Fraction:
-    sign, whole, fixed, cycle = match.groups()
-    scale = 10 ** len(fixed)
-    value = Fraction(int((whole or "0") + fixed), scale) + Fraction(
-        int(cycle), scale * (10 ** len(cycle) - 1)
-    )
-    return -value if sign == "-" else value
-
-
-def _decimal_comma(text: str) -> tuple[Fraction, Measure] | None:
-    parts = measure(text)
-    match = _DECIMAL_COMMA.match(parts.body)
-    return (Fraction(f"{match[1]}.{match[2]}"), parts) if match else None
-
-
 def _compare_special(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
     """Clock times, ratios and numbers in another base."""
     left, right = words_of(gold), words_of(prediction)
-    a, b = _CLOCK.match(left), _CLOCK.match(right)
+    a, b = CLOCK.match(left), CLOCK.match(right)
     if a and b:
-        return _clock(a, b), "time"
+        return same_time(a, b), "time"
     if ":" in left and ":" in right and "=" not in left + right:
         pair = cut(left, ":"), cut(right, ":")
         return (_ratio(*pair, policy, depth), "ratio") if min(map(len, pair)) > 1 else None
     if (":" in left) != (":" in right) and "=" not in left + right:
         ratio, other = (left, right) if ":" in left else (right, left)
-        terms, value = cut(ratio, ":"), _number(other, policy)
-        numbers = [_number(term, policy) for term in terms]
-        if value and len(terms) == 2 and all(numbers) and not _CLOCK.match(ratio):
+        terms, value = cut(ratio, ":"), read_number(other, policy)
+        numbers = [read_number(term, policy) for term in terms]
+        if value and len(terms) == 2 and all(numbers) and not CLOCK.match(ratio):
             return bool(numbers[1][0]) and numbers[0][0] / numbers[1][0] == value[0], "ratio"  # type: ignore[index]
-    return _compare_residues(left, right, policy, depth) or _compare_bases(gold, prediction, policy)
+    return _compare_residues(left, right, policy, depth) or compare_bases(gold, prediction, policy)
 
 
 def _compare_residues(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
@@ -215,41 +137,15 @@ def _residue(text: str) -> tuple[str, str]:
     return (cut(value, (r"\equiv",))[-1] or value).strip(), match[1].strip() if match else ""
 
 
-def _clock(left: re.Match[str], right: re.Match[str]) -> bool:
-    same = all(int(left[i] or 0) == int(right[i] or 0) for i in (1, 2, 3))
-    halves = (left[4] or "").lower(), (right[4] or "").lower()
-    return same and (halves[0] == halves[1] or "" in halves)
-
-
 def _ratio(gold: list[str], prediction: list[str], policy: MathPolicy, depth: int) -> bool:
     if len(gold) != len(prediction):
         return False
-    left = [_number(term, policy) for term in gold]
-    right = [_number(term, policy) for term in prediction]
+    left = [read_number(term, policy) for term in gold]
+    right = [read_number(term, policy) for term in prediction]
     if all(left) and all(right):
         a, b = [term[0] for term in left if term], [term[0] for term in right if term]
         return all(a[0] * y == b[0] * x for x, y in zip(a, b, strict=True)) and any(b)
     return all(_compare(x, y, policy, depth + 1)[0] for x, y in zip(gold, prediction, strict=True))
-
-
-def _compare_bases(gold: str, prediction: str, policy: MathPolicy) -> Result | None:
-    left, right = _BASE.match(gold), _BASE.match(prediction)
-    if not left and not right:
-        return None
-    a, b = _in_base(left, gold), _in_base(right, prediction)
-    if a == b:
-        return True, "base"
-    if a[0].lstrip("0") == b[0].lstrip("0") and policy.base == "optional":
-        return (True, "base") if left and b[1] == "" else (False, "base")
-    return False, "base"
-
-
-def _in_base(match: re.Match[str] | None, text: str) -> tuple[str, str]:
-    """Digits and base; a subscript ten says nothing."""
-    if not match:
-        return re.sub(r"[\s,]", "", text).lower(), ""
-    base = _BASE_NAMES.get(match[2], match[2])
-    return match[1].lower(), "" if base == "10" else base
 
 
 def _compare_collections(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
