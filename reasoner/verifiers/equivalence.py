@@ -39,6 +39,7 @@ _RATIO = re.compile(r"^[^:]+(?::[^:]+)+$")
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _BRACKETED_COMMA = re.compile(r"[(\[][^()\[\]]*[0-9],[0-9]{3}")
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{4,}")
+_TWO_NUMBERS = re.compile(r"(?<!\\frac )(?<![0-9_])[0-9]+ +[0-9]")
 _MODULUS = re.compile(r"(?:\\pmod|\\bmod|\\mod|\(\s*mod|\bmod)\s*\{?\s*([0-9A-Za-z]+)\s*\}?\s*\)?$")
 _PRIMES = re.compile(r"[A-Za-z]'")
 
@@ -66,10 +67,11 @@ def _without_thousands(text: str) -> str:
 
 
 def _squeezed(text: str) -> str:
-    """`text` for comparing letter by letter: no spaces, no text commands, no braces around a single
-    character.
+    """`text` for comparing letter by letter: no spaces but between digits, no text commands, no braces around
+    a single character.
     """
-    text = re.sub(r"\s|\\(?:text|mathrm|textbf|mathbf)(?![A-Za-z])", "", text)
+    text = re.sub(r"\\(?:text|mathrm|textbf|mathbf)(?![A-Za-z])", "", text)
+    text = re.sub(r"(?<![0-9])\s+|\s+(?![0-9])", "", text)
     return re.sub(r"\{([A-Za-z0-9])\}(?![A-Za-z0-9])", r"\1", text)
 
 
@@ -96,6 +98,8 @@ def _compare(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Resu
         left = Measure(f"({left.body})/100") if left.percent else left
         right = Measure(f"({right.body})/100") if right.percent else right
     texts = words_of(left.body), words_of(right.body)
+    if any(_TWO_NUMBERS.search(text) for text in texts):
+        return False, "ill_formed"  # the parser would read 1 2 as 12
     if any(_LONG_WORD.search(plain_syntax(text)) for text in texts):
         return False, "words"  # the parser would read a word as a product of variables
     return expressions.equal(*texts, policy)
