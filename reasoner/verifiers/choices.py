@@ -25,6 +25,8 @@ _PREFIX = re.compile(r"^(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)\s*:?\
 def gold_choice(gold: str) -> tuple[str, str] | None:
     """The letter and the option's text of a gold that is a choice, or None."""
     text = words_of(clean(gold))
+    if _SEVERAL.match(text):
+        return None
     if match := _BARE.match(text) or _BRACKETED.match(text) or _MARKED.match(text):
         return match[1], (match[2] or "").strip() if match.re is not _BARE else ""
     if (match := _NAMED.match(text)) and re.fullmatch(r"[A-Z][A-Za-z ]+", match[2]):

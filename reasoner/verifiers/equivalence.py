@@ -8,12 +8,19 @@ statement.py).
 """
 
 import re
-from fractions import Fraction
+from functools import lru_cache
 
 from reasoner.verifiers import expressions
 from reasoner.verifiers.latex import clean, closing, cut, plain_syntax, words_of
-from reasoner.verifiers.numbers import numbers_equal, parse_number
 from reasoner.verifiers.policy import MathPolicy
+from reasoner.verifiers.quantities import (
+    CLOCK,
+    Result,
+    compare_bases,
+    compare_numbers,
+    read_number,
+    same_time,
+)
 from reasoner.verifiers.shapes import Shape, shape, without_membership
 from reasoner.verifiers.statement import is_words
 from reasoner.verifiers.units import Measure, conflicting, measure
@@ -22,30 +29,22 @@ MAX_LENGTH = 4000
 """Characters of the longest answer that is compared other than letter by letter."""
 MAX_DEPTH = 12
 
-Result = tuple[bool, str]
-
 _NAME_LIKE = re.compile(
     r"^(?=.*[A-Za-z])(?!.*[0-9][A-Za-z(\\])(?:[A-Za-z(){}\[\]|_,:' .0-9]|\\[A-Za-z]+|\^\{?-?1\}?)+$"
 )
 _NOT_NAMES = re.compile(r"\\(?:frac|sqrt|cdot|times|pm|sin|cos|tan|log|ln)(?![A-Za-z])")
 _EQUALS = re.compile(r"(?<![<>!=\\:])=(?!=)")
 _RELATION = re.compile(r"<|>|\\le(?![A-Za-z])|\\ge(?![A-Za-z])|\\ne(?![A-Za-z])")
-_BASE = re.compile(
-    r"^\(?([0-9A-Fa-f]+)\)?\s*_\s*\{?\s*(?:\\?text\s*\{)?\s*([0-9]{1,2}|two|three|five|eight|ten)\s*\}{0,2}$"
-)
-_BASE_NAMES = {"two": "2", "three": "3", "five": "5", "eight": "8", "ten": "10"}
-_CLOCK = re.compile(r"^([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?\s*([ap])?\.?\s?(?:m\.?)?$", re.IGNORECASE)
 _RATIO = re.compile(r"^[^:]+(?::[^:]+)+$")
-_MIXED_ILL = re.compile(r"^[-+]?\(?[0-9]+\)?\s+[0-9]+\s?/\s?[0-9]+$")
-_SPACED_THOUSANDS = re.compile(r"(?<![0-9])([0-9]{1,3}(?: [0-9]{3})+)(?![0-9])")
-_DECIMAL_COMMA = re.compile(r"^([-+]?[0-9]+),([0-9]+)$")
-_REPEATING = re.compile(r"^([-+]?)([0-9]*)\.([0-9]*)\\overline\s*\{([0-9]+)\}$")
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _BRACKETED_COMMA = re.compile(r"[(\[][^()\[\]]*[0-9],[0-9]{3}")
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{4,}")
+_TWO_NUMBERS = re.compile(r"(?<!\\frac )(?<![0-9_])[0-9]+ +[0-9]")
+_MODULUS = re.compile(r"(?:\\pmod|\\bmod|\\mod|\(\s*mod|\bmod)\s*\{?\s*([0-9A-Za-z]+)\s*\}?\s*\)?$")
 _PRIMES = re.compile(r"[A-Za-z]'")
 
 
+@lru_cache(maxsize=2048)
 def equivalent(gold: str, prediction: str, policy: MathPolicy) -> Result:
     """Whether two answers are equal and one word why. Neither is a whole response."""
     left, right = clean(gold, policy.overescaped), clean(prediction, policy.overescaped)
@@ -68,7 +67,12 @@ def _without_thousands(text: str) -> str:
 
 
 def _squeezed(text: str) -> str:
-    return re.sub(r"[\s{}]|\\(?:text|mathrm|textbf|mathbf)(?![A-Za-z])", "", text)
+    """`text` for comparing letter by letter: no spaces but between digits, no text commands, no braces around
+    a single character.
+    """
+    text = re.sub(r"\\(?:text|mathrm|textbf|mathbf)(?![A-Za-z])", "", text)
+    text = re.sub(r"(?<![0-9])\s+|\s+(?![0-9])", "", text)
+    return re.sub(r"\{([A-Za-z0-9])\}(?![A-Za-z0-9])", r"\1", text)
 
 
 def _compare(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result:
@@ -76,7 +80,9 @@ def _compare(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Resu
         return False, "too_deep"
     if _squeezed(gold) == _squeezed(prediction):
         return True, "identical"
-    numeric = _compare_numbers(gold, prediction, policy)
+    if ("\\ldots" in gold) != ("\\ldots" in prediction):
+        return False, "ellipsis"  # the parser drops the dots
+    numeric = compare_numbers(gold, prediction, policy)
     if numeric is not None:
         return numeric
     for rule in (_compare_special, _compare_collections, _compare_equations, _compare_words):
@@ -92,137 +98,58 @@ def _compare(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Resu
         left = Measure(f"({left.body})/100") if left.percent else left
         right = Measure(f"({right.body})/100") if right.percent else right
     texts = words_of(left.body), words_of(right.body)
+    if any(_TWO_NUMBERS.search(text) for text in texts):
+        return False, "ill_formed"  # the parser would read 1 2 as 12
     if any(_LONG_WORD.search(plain_syntax(text)) for text in texts):
         return False, "words"  # the parser would read a word as a product of variables
     return expressions.equal(*texts, policy)
 
 
-def _compare_numbers(gold: str, prediction: str, policy: MathPolicy) -> Result | None:
-    """The comparison of two numbers; None where one side is something else."""
-    left, right = _number(gold, policy), _number(prediction, policy)
-    if left is None or right is None:
-        if policy.number_styles and (left or right):
-            left, right = left or _decimal_comma(gold), right or _decimal_comma(prediction)
-        if left is None or right is None:
-            ill = left is not None and _MIXED_ILL.match(prediction)
-            return (False, "ill_formed") if ill else None
-    if policy.units == "compare" and conflicting(left[1].unit, right[1].unit):
-        return False, "unit"
-    return _numbers_agree(left, right, policy), "number"
-
-
-def _numbers_agree(
-    left: tuple[Fraction, Measure], right: tuple[Fraction, Measure], policy: MathPolicy
-) -> bool:
-    (a, gold), (b, prediction) = left, right
-    exact = not (_rounded(gold.body) or _rounded(prediction.body))
-    places = len(gold.body.partition(".")[2])
-    if policy.rounded_gold and places and not _rounded(prediction.body):
-        exact, b = False, Fraction(round(b * 10**places), 10**places)
-    if gold.percent == prediction.percent:
-        return _close(a, b, exact)
-    true = (a / 100 if gold.percent else a, b / 100 if prediction.percent else b)
-    signed = gold if gold.percent else prediction
-    plain = re.fullmatch(r"[-+]?[0-9.,]+", signed.body)
-    return _close(*true, exact) or bool(policy.percent == "optional" and plain and _close(a, b, exact))
-
-
-def _close(gold: Fraction, prediction: Fraction, exact: bool) -> bool:
-    """Exact values must be equal; rounded ones agree within the project's tolerance and to four digits."""
-    if exact:
-        return gold == prediction
-    return numbers_equal(prediction, gold) and abs(prediction - gold) <= abs(gold) / 10**4
-
-
-def _rounded(text: str) -> bool:
-    return ("." in text and "overline" not in text) or bool(re.search(r"[0-9]e", text, re.IGNORECASE))
-
-
-def _number(text: str, policy: MathPolicy) -> tuple[Fraction, Measure] | None:
-    if len(text) > 400:
-        return None
-    parts = measure(words_of(text) if "\\text" not in text else text)
-    body = parts.body
-    if policy.number_styles:
-        body = _SPACED_THOUSANDS.sub(lambda m: m[1].replace(" ", ""), body)
-    if match := _REPEATING.match(body):
-        value = _repeating(match)
-    else:
-        number = parse_number(body.replace("\\cdot", "*").replace("\\times", "*"))
-        if number is None:
-            return None
-        value = number
-    return value * parts.factor, parts
-
-
-def _repeating(match: re.Match[str]) -> Fraction:
-    sign, whole, fixed, cycle = match.groups()
-    scale = 10 ** len(fixed)
-    value = Fraction(int((whole or "0") + fixed), scale) + Fraction(
-        int(cycle), scale * (10 ** len(cycle) - 1)
-    )
-    return -value if sign == "-" else value
-
-
-def _decimal_comma(text: str) -> tuple[Fraction, Measure] | None:
-    parts = measure(text)
-    match = _DECIMAL_COMMA.match(parts.body)
-    return (Fraction(f"{match[1]}.{match[2]}"), parts) if match else None
-
-
 def _compare_special(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
     """Clock times, ratios and numbers in another base."""
     left, right = words_of(gold), words_of(prediction)
-    a, b = _CLOCK.match(left), _CLOCK.match(right)
+    a, b = CLOCK.match(left), CLOCK.match(right)
     if a and b:
-        return _clock(a, b), "time"
+        return same_time(a, b), "time"
     if ":" in left and ":" in right and "=" not in left + right:
         pair = cut(left, ":"), cut(right, ":")
         return (_ratio(*pair, policy, depth), "ratio") if min(map(len, pair)) > 1 else None
     if (":" in left) != (":" in right) and "=" not in left + right:
         ratio, other = (left, right) if ":" in left else (right, left)
-        terms, value = cut(ratio, ":"), _number(other, policy)
-        numbers = [_number(term, policy) for term in terms]
-        if value and len(terms) == 2 and all(numbers) and not _CLOCK.match(ratio):
+        terms, value = cut(ratio, ":"), read_number(other, policy)
+        numbers = [read_number(term, policy) for term in terms]
+        if value and len(terms) == 2 and all(numbers) and not CLOCK.match(ratio):
             return bool(numbers[1][0]) and numbers[0][0] / numbers[1][0] == value[0], "ratio"  # type: ignore[index]
-    return _compare_bases(gold, prediction, policy)
+    return _compare_residues(left, right, policy, depth) or compare_bases(gold, prediction, policy)
 
 
-def _clock(left: re.Match[str], right: re.Match[str]) -> bool:
-    same = all(int(left[i] or 0) == int(right[i] or 0) for i in (1, 2, 3))
-    halves = (left[4] or "").lower(), (right[4] or "").lower()
-    return same and (halves[0] == halves[1] or "" in halves)
+def _compare_residues(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
+    """`x \\equiv 7 \\pmod{10}` and `7 \\bmod 10`: the residue counts, and the moduli where both sides give
+    one.
+    """
+    (a, left), (b, right) = _residue(gold), _residue(prediction)
+    if (a, b) == (gold, prediction):
+        return None
+    if left and right and left != right:
+        return False, "modulus"
+    return _compare(a, b, policy, depth + 1)[0], "residue"
+
+
+def _residue(text: str) -> tuple[str, str]:
+    match = _MODULUS.search(text)
+    value = text[: match.start()] if match else text
+    return (cut(value, (r"\equiv",))[-1] or value).strip(), match[1].strip() if match else ""
 
 
 def _ratio(gold: list[str], prediction: list[str], policy: MathPolicy, depth: int) -> bool:
     if len(gold) != len(prediction):
         return False
-    left = [_number(term, policy) for term in gold]
-    right = [_number(term, policy) for term in prediction]
+    left = [read_number(term, policy) for term in gold]
+    right = [read_number(term, policy) for term in prediction]
     if all(left) and all(right):
         a, b = [term[0] for term in left if term], [term[0] for term in right if term]
         return all(a[0] * y == b[0] * x for x, y in zip(a, b, strict=True)) and any(b)
     return all(_compare(x, y, policy, depth + 1)[0] for x, y in zip(gold, prediction, strict=True))
-
-
-def _compare_bases(gold: str, prediction: str, policy: MathPolicy) -> Result | None:
-    left, right = _BASE.match(gold), _BASE.match(prediction)
-    if not left and not right:
-        return None
-    a, b = _in_base(left, gold), _in_base(right, prediction)
-    if a == b:
-        return True, "base"
-    if a[0].lstrip("0").lower() == b[0].lstrip("0").lower() and policy.base == "optional":
-        return (True, "base") if left and b[1] == "" else (False, "base")
-    return False, "base"
-
-
-def _in_base(match: re.Match[str] | None, text: str) -> tuple[str, str]:
-    """Digits and base; a subscript ten says nothing."""
-    if not match:
-        return re.sub(r"[\s,]", "", text), ""
-    base = _BASE_NAMES.get(match[2], match[2])
-    return match[1], "" if base == "10" else base
 
 
 def _compare_collections(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
@@ -234,14 +161,18 @@ def _compare_collections(gold: str, prediction: str, policy: MathPolicy, depth: 
     if left is None or right is None:
         single = gold if left is None else prediction
         whole = left or right
-        if _RELATION.search(single) or "\\begin" in single or "\\emptyset" in single:
+        if _RELATION.search(single) or re.search(r"\\(?:begin|emptyset|mathbb)", single):
             return None
         if _EQUALS.search(single):
             return None
         if whole and len(whole.items) == 1:
             pair = (whole.items[0], single) if left else (single, whole.items[0])
             return _compare(*pair, policy, depth + 1)
-        return False, "count"
+        every = whole is not None and all(
+            _compare(*((item, single) if left else (single, item)), policy, depth + 1)[0]
+            for item in whole.items
+        )
+        return every and whole is not None and whole.kind == "list", "count"
     same = _same_shape(left, right, policy, depth)
     if not same and "union" in (left.kind, right.kind):
         return None
@@ -319,6 +250,9 @@ def _compare_equations(gold: str, prediction: str, policy: MathPolicy, depth: in
 
 
 def _compare_relations(gold: str, prediction: str, policy: MathPolicy) -> Result | None:
+    gold, prediction = _ascending(gold), _ascending(prediction)
+    if _squeezed(gold) == _squeezed(prediction):
+        return True, "relation"
     either = _RELATION.search(gold) and _RELATION.search(prediction)
     if either or shape(gold) or shape(prediction):
         if not either and policy.intervals == "strict":
@@ -327,9 +261,19 @@ def _compare_relations(gold: str, prediction: str, policy: MathPolicy) -> Result
     return False, "relation"
 
 
+def _ascending(text: str) -> str:
+    """A chain of two or more > or >= as one of < or <=, turned around."""
+    parts = re.split(r"(>|\\ge(?![A-Za-z]))", text)
+    if len(parts) < 5 or re.search(r"<|\\le(?![A-Za-z])", text):
+        return text
+    signs = {">": "<", "\\ge": "\\le "}
+    return "".join(signs.get(part, part) for part in reversed(parts))
+
+
 def _members(text: str) -> list[str]:
     """The members of a chain of equations; what follows an approximation sign is left out."""
-    exact = cut(text, (r"\approx", r"\simeq", r"\doteq"))[0]
+    parts = cut(text, (r"\approx", r"\simeq", r"\doteq"))
+    exact = parts[0] or parts[-1]
     return [part for part in cut(exact, "=") if part] or [text]
 
 
@@ -348,20 +292,20 @@ def _letters(text: str) -> bool:
 def _compare_words(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
     """Answers in words; None where a short run of letters may be a product of variables."""
     left, right = words_of(gold), words_of(prediction)
-    if not is_words(left) and not is_words(right):
+    worded = [side for side in (left, right) if is_words(side) and "\\" not in plain_syntax(side)]
+    if not worded:
         return None
-    a, b = _plain_words(left), _plain_words(right)
-    if a == b:
+    if len(worded) == 2 and _plain_words(left) == _plain_words(right):
         return True, "words"
-    if (
-        all(len(side.replace(" ", "")) > 3 for side in (left, right) if is_words(side))
-        or len(left + right) == 2
-    ):
+    if all(len(side.replace(" ", "")) > 3 for side in worded) or len(left + right) == 2:
         return False, "words"
     return None
 
 
 def _plain_words(text: str) -> str:
-    words = re.findall(r"[A-Za-z0-9\\]+", text)
+    """Words for comparing: no articles, no plural s, no case; a single letter keeps its case."""
+    words = re.findall(r"[A-Za-z]+", text)
     kept = [word for word in words if word.lower() not in ("the", "a", "an")] or words
-    return " ".join(kept) if len(kept) == 1 and len(kept[0]) == 1 else " ".join(kept).casefold()
+    if len(kept) == 1 and len(kept[0]) == 1:
+        return kept[0]
+    return " ".join(word.casefold().removesuffix("s") or word for word in kept)

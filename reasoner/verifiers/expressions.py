@@ -33,6 +33,10 @@ _POINTS = (
 _BIG_BINOMIAL = re.compile(r"\\[dt]?binom.*?(?:[0-9]{5}|\^)", re.DOTALL)
 
 
+_TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
+_DEGREES = re.compile(r"([0-9.]+)\s*\^\{\\circ\}")
+
+
 class TooLarge(ValueError):
     """A value has too many digits to be evaluated."""
 
@@ -47,13 +51,25 @@ def parse(text: str) -> Any | None:
     if _BIG_BINOMIAL.search(text):
         raise TooLarge  # the parser would evaluate it
     text = plain_syntax(text)
+    if _TRIGONOMETRIC.search(text):
+        text = _DEGREES.sub(r"(\1 \\cdot \\frac{\\pi}{180})", text)
     found = parse_response(
         f"${text}$",
         [LatexExtractionConfig()],
         fallback_mode="no_fallback",
         parsing_timeout=None,
     )
-    return found[0] if found else None
+    return _with_imaginary_unit(found[0]) if found else None
+
+
+def _with_imaginary_unit(expression: Any) -> Any:
+    """`expression` with the symbol i read as the imaginary unit, except where it counts a sum."""
+    from sympy import Basic, I, MatrixBase, Product, Sum
+
+    if not isinstance(expression, Basic | MatrixBase) or expression.has(Sum, Product):
+        return expression
+    units = {symbol: I for symbol in expression.free_symbols if getattr(symbol, "name", "") == "i"}
+    return expression.xreplace(units) if units else expression
 
 
 def equal(gold: str, prediction: str, policy: MathPolicy) -> tuple[bool, str]:
@@ -76,7 +92,7 @@ def equal(gold: str, prediction: str, policy: MathPolicy) -> tuple[bool, str]:
 
 def same(gold: Any, prediction: Any, policy: MathPolicy) -> tuple[bool, str]:
     """Whether two sympy objects are equal. Raises TooLarge."""
-    from sympy import Eq, Expr, MatrixBase
+    from sympy import Expr, MatrixBase
     from sympy.core.relational import Relational
 
     for side in (gold, prediction):
@@ -90,14 +106,11 @@ def same(gold: Any, prediction: Any, policy: MathPolicy) -> tuple[bool, str]:
         decided = _equal_values(gold, prediction, policy)
         if decided is not None:
             return decided, "value"
-    if isinstance(gold, Eq) and isinstance(prediction, Eq) and _proportional(gold, prediction):
-        return True, "equation"
-    if (
-        isinstance(gold, Relational)
-        and isinstance(prediction, Relational)
-        and not _solvable(gold, prediction)
-    ):
-        return False, "equation"
+    if isinstance(gold, Relational) and isinstance(prediction, Relational):
+        if _proportional(gold, prediction):
+            return True, "equation"
+        if not _solvable(gold, prediction):
+            return False, "equation"
     return _verified(gold, prediction, policy), "math_verify"
 
 
@@ -267,7 +280,12 @@ def _digits_of(expression: Any) -> float:
 
 
 def _proportional(gold: Any, prediction: Any) -> bool | None:
-    """Whether two equations are constant multiples of each other (lhs - rhs)."""
+    """Whether two equations or inequalities are constant multiples of each other (lhs - rhs).
+
+    A negative factor turns an inequality around.
+    """
+    from sympy import Eq, Ne
+
     left, right = gold.lhs - gold.rhs, prediction.lhs - prediction.rhs
     names = _names(left)
     if names != _names(right) or not names:
@@ -278,4 +296,8 @@ def _proportional(gold: Any, prediction: Any) -> bool | None:
         if not value.is_Float or value.is_zero:
             return None
         ratios.append(value)
-    return bool(abs(ratios[0] - ratios[1]) <= abs(ratios[0]) / 10**20)
+    if abs(ratios[0] - ratios[1]) > abs(ratios[0]) / 10**20:
+        return False
+    if isinstance(gold, Eq | Ne):
+        return isinstance(prediction, type(gold))
+    return isinstance(prediction, type(gold if ratios[0] > 0 else gold.reversed))

@@ -72,14 +72,6 @@ def boxes(text: str) -> list[Box]:
     return found
 
 
-def last_box(text: str) -> str | None:
-    """What stands in the last balanced, non-empty box, or None."""
-    for box in reversed(boxes(text)):
-        if box.content.strip():
-            return box.content
-    return None
-
-
 def without_thinking(text: str) -> str:
     """The text behind the last closed thinking block; the whole text where none is closed."""
     ends = list(_THINK_END.finditer(text))

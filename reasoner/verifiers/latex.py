@@ -31,7 +31,7 @@ _REWRITES = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"(?<!\\)\\[()\[\]]|(?<!\\)\$+", " "),
-        (r"(?<![0-9A-Za-z)}])\*\*([^*]+)\*\*", r"\1"),
+        (r"(?<![0-9A-Za-z)}*])(\*\*?)([A-Za-z$][^*]*|[^*]+(?=\*\*))\1(?![0-9A-Za-z(*])", r"\2"),
         (
             r"\\(?:displaystyle|textstyle|limits|nolimits|big|Big|bigg|Bigg|bigl|bigr|Bigl|Bigr)(?![A-Za-z])",
             "",
@@ -52,6 +52,7 @@ _REWRITES = tuple(
         (r"(?<![0-9.])\.(?=[0-9])", "0."),
         (r"(?<=[0-9)\]}])\s*(and|or)(?=[A-Z(\[\\0-9-])", r" \1 "),
         (r"\\(?:land|wedge)(?![A-Za-z])", " and "),
+        (r"\\lg(?![A-Za-z])", r"\\log_{10} "),
         (r"\\(?:lor|vee)(?![A-Za-z])", " or "),
         (r"\\degree(?![A-Za-z])|\^\s?\\circ(?![A-Za-z])|\^\s?\{\s?\\circ\s?\}", r"^{\\circ}"),
         (r"\\lbrace(?![A-Za-z])", r"\\{"),

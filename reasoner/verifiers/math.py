@@ -16,6 +16,7 @@ from reasoner.verifiers.latex import clean, unescape, words_of
 from reasoner.verifiers.numbers import find_numbers, normalise
 from reasoner.verifiers.policy import MathPolicy
 from reasoner.verifiers.statement import (
+    MAX_SENTENCE,
     first_sentence,
     has_prose,
     is_words,
@@ -98,7 +99,9 @@ def find_answer(response: str, policy: MathPolicy, *, words: bool = False) -> st
         return _bare_answer(text)
     if policy.stated == "marked":
         return None
-    return _unmarked(text, words)
+    if words:
+        return _words_in(text)
+    return _unmarked(text)
 
 
 def _part(response: str, policy: MathPolicy) -> str:
@@ -132,15 +135,23 @@ def _bare_answer(text: str) -> str:
     return _LABEL.sub("", text.strip() if whole else last)
 
 
-def _unmarked(text: str, words: bool) -> str | None:
+def _unmarked(text: str) -> str | None:
     """The answer of running text that marks none."""
-    sentences = [part for part in re.split(r"(?<=[.!?])\s+|\n+", text.strip()) if part.strip()]
-    last = _LABEL.sub("", sentences[-1])
-    if answer := reduce(last.rstrip(".")):
-        return answer
-    if words and (bold := re.findall(r"\*\*([^*]{1,60})\*\*", text)):
+    sentences = [part for part in re.split(r"(?<=[.!?])\s+|\n+", text.strip()) if re.search(r"\w", part)]
+    last = _LABEL.sub("", sentences[-1]) if sentences else ""
+    return reduce(last.rstrip(".")) or last_formula_or_number(text)
+
+
+def _words_in(text: str) -> str | None:
+    """The answer in words that running text ends with: in bold, behind the last "is", or all of a short
+    text.
+    """
+    if bold := re.findall(r"\*\*([^*]{1,60})\*\*", text):
         return str(bold[-1])
-    return last_formula_or_number(text)
+    sentence = re.split(r"(?<=[.!?])\s+|\n+", text.strip()[-MAX_SENTENCE:])[-1]
+    sentence = re.split(r",?\s*\b(?:because|since|as)\b", sentence)[0]
+    tail = re.split(r"\b(?:is|are|was|were|be)\b", sentence)[-1].strip()
+    return tail if 0 < len(tail.split()) <= 6 else None
 
 
 def _judge_choice(choice: tuple[str, str], response: str, policy: MathPolicy) -> Verdict:

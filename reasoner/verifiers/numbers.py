@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from reasoner.verifiers.extraction import answer_texts, last_box, without_thinking
+from reasoner.verifiers.extraction import answer_texts, boxes, response_part, restated
 
 TOLERANCE = 1e-6
 """Numbers are equal when |prediction - gold| <= TOLERANCE * max(1, |gold|). Belongs into every manifest."""
@@ -296,17 +296,25 @@ def extract_number(response: str) -> Fraction | None:
 
     In this order: the last non-empty balanced box; the text behind the last explicit marker that a number
     follows; the last number. A box without a number is an answer that is no number. `18 + 5 = 23` is read as
-    23.
+    23. Thinking blocks, what follows an invented next question, and an answer that is then withdrawn ("wait,
+    it should be 8") do not count.
     """
-    text = without_thinking(response)
-    box = last_box(text)
-    if box is not None:
+    text = response_part(response)
+    found = [box for box in boxes(text) if box.content.strip()]
+    if found:
+        later = restated(text[found[-1].end :])
+        again = _stated(later) if later else None
+        if again is not None:
+            return again
+        box = found[-1].content
         whole = parse_number(box)
         return whole if whole is not None else _stated(box)
     for answer in answer_texts(text):
-        found = next(find_numbers(answer), None)
-        if found is not None:
-            return _stated(answer)
+        value = _stated(answer)
+        if value is not None:
+            later = restated(answer)
+            again = _stated(later) if later else None
+            return value if again is None else again
     return last_number(text)
 
 

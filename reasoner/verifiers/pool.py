@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -117,9 +118,10 @@ class MathPool:
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="math-verdicts")
         self._free: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
         self._all: list[Worker] = []
+        self._lock, self._closed = threading.Lock(), False
         try:
-            self._all.extend(Worker(self._policy, self._timeout) for _ in range(self.workers))
-            for worker in self._all:
+            started = [self._new_worker() for _ in range(self.workers)]
+            for worker in started:
                 worker.wait_until_ready()
                 self._free.put(worker)
         except BaseException:
@@ -157,25 +159,34 @@ class MathPool:
                     return worker.ask(item)
                 except WorkerDied:
                     if worker is not None:
-                        self._all.remove(worker)
-                        worker.kill()
+                        self._end(worker)
                         worker = None
             return Verdict(Outcome.UNSCORED, "pool_failed")
         finally:
             self._free.put(worker)
 
     def _new_worker(self) -> Worker:
-        worker = Worker(self._policy, self._timeout)
-        self._all.append(worker)
-        return worker
+        with self._lock:
+            if self._closed:
+                raise WorkerDied("the pool is closed")
+            worker = Worker(self._policy, self._timeout)
+            self._all.append(worker)
+            return worker
+
+    def _end(self, worker: Worker) -> None:
+        with self._lock:
+            if worker in self._all:
+                self._all.remove(worker)
+                worker.kill()
 
     def close(self) -> None:
         """End all workers; may be called twice."""
+        with self._lock:
+            self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         for worker in list(self._all):
-            worker.kill()
+            self._end(worker)
         self._threads.shutdown(wait=True)
-        self._all.clear()
 
 
 def verify_math(

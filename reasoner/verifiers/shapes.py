@@ -9,6 +9,7 @@ from reasoner.verifiers.latex import closing, cut, words_of
 Kind = Literal["list", "set", "tuple", "interval", "union"]
 
 _MEMBER = re.compile(r"^[A-Za-z](?:_\{?[A-Za-z0-9]+\}?)?\s*\\in(?![A-Za-z])\s*")
+_SUCH_THAT = re.compile(r"^\\\{\s*[A-Za-z]\s*(?:\\mid(?![A-Za-z])|\\colon(?![A-Za-z])|[|:])([^{}]*)\\\}$")
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 _MINUS_PLUS = re.compile(r"\\mp(?![A-Za-z])")
 _WORDS = ("and", "or")
@@ -24,8 +25,9 @@ class Shape:
 
 
 def without_membership(text: str) -> str:
-    """`x \\in S` as `S`."""
-    return _MEMBER.sub("", text)
+    """`x \\in S` as `S`, and `\\{x : P\\}` as `P`."""
+    match = _SUCH_THAT.match(text)
+    return match[1].strip() if match else _MEMBER.sub("", text)
 
 
 def shape(text: str) -> Shape | None:

@@ -22,7 +22,8 @@ _CLOSED_BY = {"\\(": "\\)", "\\[": "\\]", "$": "$", "$$": "$$"}
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox|operatorname|textbf)[a-z]*\s*\{[^{}]*\}")
 _SENTENCE_END = re.compile(r"\n\s*\n|(?<=[^\s:=,])\n|[.!?。！？](?=[\s*_]|$)")
 _COPULA = re.compile(
-    r"\b(?:is|are|be|equals?|was|were|becomes?|get|gives?|yields?|obtain|have|to|that|therefore|thus|so|hence)\b[\s:,*_]*"
+    r"\b(?:is|are|be|equals?|was|were|becomes?|get|gives?|yields?|obtain|have|to|that|therefore|thus|so|hence)\b"
+    r"[\s:,*_]*"
 )
 _WORD = re.compile(
     r"(?<!\\)(?<![A-Za-z\\{])[A-Za-z]{2,}|[\u00c0-\u024f\u0400-\u04ff\u0600-\u06ff\u0900-\u097f\u3040-\u9fff]+"
@@ -33,14 +34,21 @@ _TERMS = frozenset((
     "oz", "pct", "percent", "percentage", "pi", "pm", "sec", "sec", "sin", "sqrt", "tan", "theta", "usd",
 ))  # fmt: skip
 _FUNCTION_WORDS = frozenset((
-    "about", "approximately", "around", "as", "at", "because", "by", "can", "equal", "equals", "exactly",
-    "for", "has", "have", "he", "if", "in", "is", "it", "just", "nearly", "no", "not", "of", "only",
-    "roughly", "she", "simply", "so", "that", "the", "there", "therefore", "they", "this", "to", "was",
-    "we", "will", "with", "you",
+    "about", "approximately", "around", "as", "at", "be", "because", "by", "can", "equal", "equals",
+    "exactly", "for", "has", "have", "he", "if", "in", "is", "it", "just", "let", "nearly", "no", "not",
+    "of", "only", "roughly", "she", "simply", "so", "that", "the", "there", "therefore", "they", "this",
+    "to", "was", "we", "will", "with", "you",
 ))  # fmt: skip
 _TRAILING = re.compile(
     r"\s*(?:\\?%|percent(?:age)?\b|pct\b|\\text\{[^{}]*\}|[A-Za-z]{1,12}(?:\^?[23²³])?(?=\s*[.,)]|\s*$))?"
 )
+_REMARK = re.compile(r"(?<=\S)\s+\((?=[^()]*(?<![\\A-Za-z])[A-Za-z]{3,})[^()]*\)[\s.]*$")
+_ID_EST = re.compile(r",?\s*\b(?:i\.\s?e\.|that is),?\s+")
+_SUBORDINATE = re.compile(
+    r"(?:[,;]|\s)\s*\b(?:which|since|because|as|not|so|where|when|after|before|rounded|if|but|while|meaning|for"
+    r"|in|of|with|that|due|per)\b"
+)
+_VALUE_FIRST = re.compile(r"[\s$\\(\[{*+€£-]*[0-9\\]")
 _PAIR = re.compile(r"\s*(?:,?\s*(?:and|or)\b|,)\s*")
 
 
@@ -114,8 +122,12 @@ def reduce(sentence: str) -> str | None:
     sentence = sentence.strip()
     if not sentence:
         return None
+    sentence = _ID_EST.split(_REMARK.sub("", sentence) or sentence)[-1].strip() or sentence
     if not has_prose(sentence):
         return sentence
+    head = _SUBORDINATE.split(sentence, maxsplit=1)[0].strip()
+    if head != sentence and _VALUE_FIRST.match(head) and not has_prose(head):
+        return head
     spans = math_spans(sentence)
     if spans and spans[0].start == 0:
         return _spans_from(sentence, spans)

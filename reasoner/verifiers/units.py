@@ -34,7 +34,10 @@ _SYNONYMS = (
     ("radian", "radians rad"),
     ("dollar", "dollars usd bucks $"),
     ("cent", "cents"),
-    ("euro", "euros eur"),
+    ("euro", "euros eur €"),
+    ("sterling", "gbp £"),
+    ("yen", "jpy ¥"),
+    ("rupee", "rupees ₹"),
     ("yuan", "rmb"),
     ("watt", "w watts"),
     ("joule", "j joules"),
@@ -47,9 +50,11 @@ _ONE_LETTER = frozenset(name for name in KNOWN if len(name) == 1)
 _FACTORS = {
     "dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12,
 }  # fmt: skip
-_PERCENT = re.compile(r"\s*(?:%|percentage points?|percentage|percent|pct)\s*\.?$", re.IGNORECASE)
+_CURRENCY = re.compile(r"^([-+]?)\s*([$€£¥₹])\s*(?=[-+0-9.\\])")
+_PERCENT = re.compile(r"\s*(?:%|percentage points?|percentage|per ?cent|pct)\s*\.?$", re.IGNORECASE)
 _TAIL = re.compile(
-    r"^(?P<number>.*?[0-9})])\s*(?P<unit>\$|(?:[A-Za-z][A-Za-z./\-' ]*)(?:\^\s?\{?-?[0-9]\}?)?)$", re.DOTALL
+    r"^(?P<number>.*?[0-9})])\s*(?P<unit>[$€£¥₹]|(?:[A-Za-z][A-Za-z./\-' ]*)(?:\^\s?\{?-?[0-9]\}?)?)$",
+    re.DOTALL,
 )
 _WRAPPED = re.compile(
     r"\s*\\(?:text|textbf|textit|textrm|mathrm|mbox|operatorname|mathbf)\s*\{(?P<unit>[^{}]*)\}(?P<power>\s?\^\s?\{?-?[0-9]\}?)?$"
@@ -77,11 +82,11 @@ def measure(text: str) -> Measure:
     body = text.strip()
     for _ in range(4):
         before = body
-        if match := re.match(r"^([-+]?)\s*\$\s*(?=[-+0-9.\\])", body):
-            body, unit = match[1] + body[match.end() :], unit or "dollar"
+        if match := _CURRENCY.match(body):
+            body, unit = match[1] + body[match.end() :], unit or KNOWN[match[2]]
         if match := _PERCENT.search(body):
             body, percent = body[: match.start()].rstrip(), True
-        elif match := _DEGREE.search(body):
+        elif (match := _DEGREE.search(body)) and not re.search(r"\\(?:sin|cos|tan|cot|sec|csc)", body):
             body, unit = body[: match.start()], "degree"
         elif match := _WRAPPED.search(body):
             name = match["unit"].strip()
@@ -110,13 +115,13 @@ def measure(text: str) -> Measure:
 
 def _is_unit(words: str, number: str) -> bool:
     """Whether letters behind a number are a unit and not variables or a sentence."""
-    if words == "$":
+    if words in ("$", "€", "£", "¥", "₹"):
         return True
     plain = re.sub(r"\^.*", "", words).strip()
     parts = plain.lower().split()
     if not parts or len(parts) > 4 or any(part in _NO_UNIT for part in parts):
         return False
-    if parse_number(number) is None:
+    if parse_number(number) is None and not (len(plain) > 1 and plain in KNOWN):
         return False
     return all(len(part) > 1 or part in _ONE_LETTER for part in parts) and (len(plain) > 1 or words != plain)
 
