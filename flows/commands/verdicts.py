@@ -2,24 +2,22 @@
 
 import sys
 from pathlib import Path
+from typing import cast
 
 from reasoner.errors import UsageError
 
-KINDS = ("math", "code")
 
-
-def verify(kind: str, file: Path, workers: int | None, timeout: float) -> None:
+def verify(kind: str, file: Path, workers: int | None, timeout: float | None) -> None:
     """Stream verdicts of the rows in `file` to standard output, in order."""
-    if kind not in KINDS:
+    if kind not in ("math", "code"):
         raise UsageError(f"verify takes math or code, not {kind!r}")
     from reasoner.verifiers import stream
 
+    known = cast(stream.Kind, kind)
     if str(file) == "-":
-        stream.verify_lines(
-            kind, sys.stdin, sys.stdout, source="standard input", workers=workers, timeout=timeout
-        )
-        return
-    if not file.is_file():
+        rows = stream.verify_lines(known, sys.stdin, workers=workers, timeout=timeout)
+    elif file.is_file():
+        rows = stream.verify_file(known, file, workers=workers, timeout=timeout)
+    else:
         raise UsageError(f"no file {file}; give a JSON Lines file, or - for standard input")
-    with file.open(encoding="utf-8") as rows:
-        stream.verify_lines(kind, rows, sys.stdout, source=str(file), workers=workers, timeout=timeout)
+    stream.write_verdicts(rows, sys.stdout)
