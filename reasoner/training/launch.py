@@ -45,11 +45,13 @@ def sft_argv(spec_file: Path, processes: int = 1, device: Device = "auto") -> li
     module = ["-m", "reasoner.training.sft", str(spec_file)]
     if processes == 1:
         return [sys.executable, *module]
+    if device == "cpu":
+        # accelerate 1.15 would start one process and say nothing: `--cpu` with several needs mpirun.
+        raise UsageError(f"{processes} training processes need CUDA devices; on the CPU set processes=1")
     # `no`: the program itself tells the Trainer its precision, whatever the launcher's default is.
-    launcher = ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    kind = "--cpu" if device == "cpu" else "--multi_gpu"
-    start = [sys.executable, "-m", "accelerate.commands.launch", kind, "--num_processes", str(processes)]
-    return [*start, *launcher, *module]
+    options = ["--multi_gpu", "--num_processes", str(processes), "--num_machines", "1"]
+    fixed = ["--mixed_precision", "no", "--dynamo_backend", "no"]
+    return [sys.executable, "-m", "accelerate.commands.launch", *options, *fixed, *module]
 
 
 def merge_argv(spec_file: Path) -> list[str]:

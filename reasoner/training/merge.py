@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, cast
 
 from reasoner.errors import ModelError, TrainingError, UsageError
@@ -178,11 +177,7 @@ def save(model: Any, tokenizer: Any, spec: MergeSpec) -> None:
 
 def main(arguments: list[str]) -> int:
     """Exit status 0 when the merged model is written and passed its check."""
-    if len(arguments) != 1:
-        raise UsageError("usage: python -m reasoner.training.merge SPEC.json")
-    spec = MergeSpec.load(Path(arguments[0]))
-    runtime.prepare_process(spec.threads)
-    return runtime.run_program(spec.work, lambda: merge(spec, runtime.say))
+    return runtime.run_main(arguments, MergeSpec, lambda spec: merge(spec, runtime.say))
 
 
 if __name__ == "__main__":

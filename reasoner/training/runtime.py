@@ -10,10 +10,13 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from reasoner.errors import InfrastructureError, ModelError, ReasonerError
+from reasoner.errors import InfrastructureError, ModelError, ReasonerError, UsageError
 from reasoner.training.checkpoints import write_json
+from reasoner.training.specs import MergeSpec, SftSpec
+
+S = TypeVar("S", SftSpec, MergeSpec)
 
 ERROR_FILE = "error.json"
 METRICS_FILE = "metrics.json"
@@ -114,6 +117,19 @@ def peak_memory(device: str) -> dict[str, float]:
     if device == "cuda":
         peak["device_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 3)
     return peak
+
+
+def run_main(arguments: list[str], kind: type[S], program: Callable[[S], None]) -> int:
+    """The `main` of a training program: read the spec, prepare the process, run; returns the exit status."""
+    try:
+        if len(arguments) != 1:
+            raise UsageError("give one argument, the spec: python -m reasoner.training.NAME SPEC.json")
+        spec = kind.load(Path(arguments[0]))
+    except UsageError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+    prepare_process(spec.threads)
+    return run_program(spec.work, lambda: program(spec))
 
 
 def run_program(work: Path, program: Callable[[], None]) -> int:

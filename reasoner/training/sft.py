@@ -195,8 +195,12 @@ def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None])
             f"{spec.base_name} does not stop generating at {spec.end_token!r}: not its end token"
         )
     processes = PartialState(cpu=device == "cpu")
+    if processes.num_processes != spec.processes:
+        raise UsageError(f"{processes.num_processes} processes were launched, the spec says {spec.processes}")
     if processes.is_main_process:
         adapter.require_empty(spec.output)
+    else:
+        log = _silent
     with processes.main_process_first():
         resume = checkpoints.open_work(spec.work, identity(spec, device), log)
     training, validation = encode_rows(spec, encoder)
@@ -213,6 +217,10 @@ def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None])
         seconds = round(time.monotonic() - started, 3)
         metrics = {"resumed_from_step": done, "seconds": seconds, **runtime.peak_memory(device)}
         checkpoints.write_json(spec.work / runtime.METRICS_FILE, metrics)
+
+
+def _silent(line: str) -> None:
+    """The log of every process but the first."""
 
 
 def publish(job: Job, record: BatchRecord) -> None:
@@ -232,11 +240,7 @@ def publish(job: Job, record: BatchRecord) -> None:
 
 def main(arguments: list[str]) -> int:
     """Exit status 0 when the adapter is written; see `runtime.run_program` for failures."""
-    if len(arguments) != 1:
-        raise UsageError("usage: python -m reasoner.training.sft SPEC.json")
-    spec = SftSpec.load(Path(arguments[0]))
-    runtime.prepare_process(spec.threads)
-    return runtime.run_program(spec.work, lambda: train(spec, report, runtime.say))
+    return runtime.run_main(arguments, SftSpec, lambda spec: train(spec, report, runtime.say))
 
 
 if __name__ == "__main__":

@@ -91,6 +91,7 @@ def trainer_config(spec: SftSpec, batch: Batch, device: str, evaluate: bool) -> 
         push_to_hub=False,
         disable_tqdm=True,
         dataloader_pin_memory=device == "cuda",
+        ddp_find_unused_parameters=False,
         seed=spec.seed,
         data_seed=spec.seed,
     )

@@ -11,6 +11,7 @@ import pytest
 
 from reasoner.config.smart import LoraConfig, TrainConfig
 from reasoner.errors import ChildFailedError, ModelError, TrainingError, UsageError
+from reasoner.training import merge, sft
 from reasoner.training.launch import merge_argv, run_merge, run_sft, sft_argv
 from reasoner.training.specs import MergeSpec, SftSpec
 from tests.unit.training import tiny
@@ -70,7 +71,8 @@ def test_commands(tmp_path: Path) -> None:
     assert many[:3] == [sys.executable, "-m", "accelerate.commands.launch"]
     assert many[-3:] == ["-m", "reasoner.training.sft", str(spec)]
     assert many[many.index("--num_processes") + 1] == "4" and "--multi_gpu" in many
-    assert "--cpu" in sft_argv(spec, processes=2, device="cpu")
+    with pytest.raises(UsageError, match="2 training processes need CUDA"):
+        sft_argv(spec, processes=2, device="cpu")
     with pytest.raises(UsageError, match="processes is 0"):
         sft_argv(spec, processes=0)
 
@@ -79,16 +81,11 @@ def test_accelerate_understands_the_command(tmp_path: Path) -> None:
     """Its own parser reads the arguments; nothing is launched."""
     from accelerate.commands.launch import launch_command_parser
 
-    for device in ("cpu", "cuda"):
-        argv = sft_argv(tmp_path / "spec.json", processes=4, device=device)  # type: ignore[arg-type]
-        found = launch_command_parser().parse_args(argv[3:])
-        assert (found.num_processes, found.module, found.training_script) == (
-            4,
-            True,
-            "reasoner.training.sft",
-        )
-        assert found.training_script_args == [str(tmp_path / "spec.json")]
-        assert (found.cpu, found.multi_gpu) == (device == "cpu", device == "cuda")
+    argv = sft_argv(tmp_path / "spec.json", processes=4)
+    found = launch_command_parser().parse_args(argv[3:])
+    assert (found.num_processes, found.module, found.training_script) == (4, True, "reasoner.training.sft")
+    assert found.training_script_args == [str(tmp_path / "spec.json")]
+    assert found.multi_gpu and not found.cpu and found.mixed_precision == "no"
 
 
 def test_importing_the_parents_part_loads_no_torch() -> None:
@@ -97,6 +94,16 @@ def test_importing_the_parents_part_loads_no_torch() -> None:
     code += "bad = {'torch', 'transformers', 'trl', 'peft', 'datasets', 'accelerate'} & set(sys.modules)\n"
     code += "assert not bad, bad"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_programs_say_what_is_wrong_with_their_arguments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for program in (sft.main, merge.main):
+        assert program([]) == 2
+        assert program([str(tmp_path / "none.json")]) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 2 and "SPEC.json" in lines[0] and "none.json cannot be read" in lines[1]
 
 
 def test_a_childs_error_comes_back_as_what_it_was(base: Path, tmp_path: Path) -> None:

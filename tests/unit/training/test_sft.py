@@ -164,6 +164,12 @@ def test_a_full_output_folder_is_refused(base: Path, tmp_path: Path) -> None:
     assert (tmp_path / "adapter" / "mine.txt").read_text() == "mine"
 
 
+def test_fewer_processes_than_the_spec_says_is_an_error(base: Path, tmp_path: Path) -> None:
+    """A launcher that starts fewer would change the effective batch without a word."""
+    with pytest.raises(UsageError, match="1 processes were launched, the spec says 2"):
+        Run(tiny.make_spec(base, tmp_path, tiny.make_examples(4), processes=2))
+
+
 def test_the_adapter_of_lowest_validation_loss_is_exported(base: Path, tmp_path: Path) -> None:
     # Another kind of completion than the learnt one: at first the format helps, then memorising hurts.
     other = [
