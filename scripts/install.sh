@@ -26,5 +26,7 @@ if ! "$venv/bin/pip" install -q --no-deps --no-compile -r "locks/$set_name.lock"
   die "pip failed; its last lines stand above. Mend the cause and run make again."
 fi
 "$venv/bin/pip" install -q --no-deps --no-build-isolation -e . >"$log" 2>&1 || { tail -n 15 "$log" >&2; die "this project could not be installed"; }
+echo "Compiling to bytecode, once …"
+"$venv/bin/python" -m compileall -q -j 0 "$venv/lib" >/dev/null 2>&1 || true   # a package may carry a file that isn't Python
 rm -f "$venv"/.cpu "$venv"/.cuda
 touch "$venv/.$set_name"
