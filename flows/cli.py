@@ -76,7 +76,9 @@ def verify(
     kind: Annotated[str, typer.Argument(help="math or code")],
     file: Annotated[Path, typer.Argument(help="JSON Lines; `-` reads standard input")],
     workers: Annotated[int | None, typer.Option(help="Processes at once; one a core by default")] = None,
-    timeout: Annotated[float | None, typer.Option(help="Wall-clock seconds a row: 5 for math, 10 for code")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Wall-clock seconds a row: 5 for math, 10 for code")
+    ] = None,
 ) -> None:
     """Print a verdict a row: the row plus outcome, reason, extracted and seconds."""
     from flows.commands import verdicts

@@ -55,7 +55,9 @@ def is_cpu_build() -> bool:
 def set_environment(cpu: bool) -> None:
     """Set vLLM's variables that the user has not set. Call it before vllm and torch are imported."""
     shared = {"VLLM_NO_USAGE_STATS": "1", "TOKENIZERS_PARALLELISM": "true"}
-    threads = {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))} if cpu else {}  # unset, vLLM serves with one
+    threads = (
+        {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))} if cpu else {}
+    )  # unset, vLLM serves with one
     for name, value in {**shared, **threads, **(CPU_ENVIRONMENT if cpu else CUDA_ENVIRONMENT)}.items():
         os.environ.setdefault(name, value)
 

@@ -29,4 +29,6 @@ def test_the_pattern_would_see_a_token() -> None:
 
 
 def test_no_data_set_is_committed() -> None:
-    assert [p for p in tracked() if p.suffix in (".parquet", ".csv", ".safetensors", ".gguf", ".bin", ".pt")] == []
+    assert [
+        p for p in tracked() if p.suffix in (".parquet", ".csv", ".safetensors", ".gguf", ".bin", ".pt")
+    ] == []

@@ -96,6 +96,17 @@ def test_every_field_of_the_configuration_says_what_it_is() -> None:
         return found
 
     # Settings whose names are the field's standard terms.
-    obvious = {"config", "top_p", "r", "alpha", "dropout", "modules", "lr", "scheduler", "weight_decay", "seed"}
+    obvious = {
+        "config",
+        "top_p",
+        "r",
+        "alpha",
+        "dropout",
+        "modules",
+        "lr",
+        "scheduler",
+        "weight_decay",
+        "seed",
+    }
     obvious |= {"max_grad_norm", "save_total_limit", "logging_steps", "warmup_steps", "method", "confidence"}
     assert [key for key in undocumented(SmartConfig) if key.rsplit(".", 1)[-1] not in obvious] == []
