@@ -21,7 +21,7 @@ from reasoner.verifiers.quantities import (
     read_number,
     same_time,
 )
-from reasoner.verifiers.shapes import Shape, shape, without_membership
+from reasoner.verifiers.shapes import Shape, interval_of, shape, without_membership
 from reasoner.verifiers.statement import is_words
 from reasoner.verifiers.units import Measure, conflicting, measure
 
@@ -225,7 +225,7 @@ def _compare_equations(gold: str, prediction: str, policy: MathPolicy, depth: in
     left, right = _members(gold), _members(prediction)
     if len(left) < 2 and len(right) < 2:
         if _RELATION.search(gold) or _RELATION.search(prediction):
-            return _compare_relations(gold, prediction, policy)
+            return _compare_relations(gold, prediction, policy, depth)
         return (
             None
             if (gold, prediction) == (left[0], right[0])
@@ -249,7 +249,7 @@ def _compare_equations(gold: str, prediction: str, policy: MathPolicy, depth: in
     return _compare(gold, right[-1], policy, depth + 1)
 
 
-def _compare_relations(gold: str, prediction: str, policy: MathPolicy) -> Result | None:
+def _compare_relations(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
     gold, prediction = _ascending(gold), _ascending(prediction)
     if _squeezed(gold) == _squeezed(prediction):
         return True, "relation"
@@ -257,8 +257,17 @@ def _compare_relations(gold: str, prediction: str, policy: MathPolicy) -> Result
     if either or shape(gold) or shape(prediction):
         if not either and policy.intervals == "strict":
             return False, "notation"
+        if not either:
+            left, right = _interval(gold), _interval(prediction)
+            if left and right and {left.kind, right.kind} <= {"interval", "tuple"}:
+                return _same_shape(left, right, policy, depth), "interval"
         return expressions.equal(without_membership(gold), without_membership(prediction), policy)
     return False, "relation"
+
+
+def _interval(text: str) -> Shape | None:
+    text = without_membership(text)
+    return shape(text) or interval_of(text)
 
 
 def _ascending(text: str) -> str:
