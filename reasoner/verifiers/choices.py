@@ -8,12 +8,13 @@ MAX_STATEMENT = 400
 """Characters at the start of a statement that are looked at."""
 
 _LETTER = "[A-J]"
-_BRACKETED = re.compile(rf"^[(\[]\s*({_LETTER})\s*[)\]](?:[\s.:,]+(.*))?$", re.DOTALL)
+_NO_SECOND = rf"(?![(\[]?{_LETTER}[)\]]?(?:[\s.,;:)]|$))"
+_BRACKETED = re.compile(rf"^[(\[]\s*({_LETTER})\s*[)\]](?:[\s.:,]+{_NO_SECOND}(.*))?$", re.DOTALL)
 _BARE = re.compile(rf"^({_LETTER})$")
-_MARKED = re.compile(rf"^({_LETTER})\s*[).:,\-](?![0-9A-Za-z])\s*(.*)$", re.DOTALL)
-_NAMED = re.compile(rf"^({_LETTER})\s+([A-Z(].*)$", re.DOTALL)
+_MARKED = re.compile(rf"^({_LETTER})\s*[).:,\-](?![0-9A-Za-z])\s*{_NO_SECOND}(.*)$", re.DOTALL)
+_NAMED = re.compile(rf"^({_LETTER})\s+{_NO_SECOND}([A-Z(].*)$", re.DOTALL)
 _FOLLOWED = re.compile(r"^([B-HJ])\s+([a-z].*)$", re.DOTALL)
-_OTHER = rf"\s*(?:/|,|;|&|\bor\b|\band\b)\s*(?:(?:or|and)\b\s*)?[(\[]?{_LETTER}[)\]]?"
+_OTHER = rf"(?:\s*(?:/|,|;|&|\.|\bor\b|\band\b)|\s)\s*(?:(?:or|and)\b\s*)?[(\[]?{_LETTER}[)\]]?"
 _SEVERAL = re.compile(rf"^[(\[]?{_LETTER}[)\]]?(?:{_OTHER})+$")
 _SAID = re.compile(
     r"(?<!not )\b(?:is|it['’]s|be|choose|pick|select|option|choice|answer:?)\s+\W{0,3}"

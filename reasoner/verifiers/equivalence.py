@@ -70,8 +70,7 @@ def _squeezed(text: str) -> str:
     """`text` for comparing letter by letter: no spaces but between digits, no text commands, no braces around
     a single character.
     """
-    text = re.sub(r"\\(?:text|mathrm|textbf|mathbf)(?![A-Za-z])", "", text)
-    text = re.sub(r"(?<![0-9])\s+|\s+(?![0-9])", "", text)
+    text = re.sub(r"(?<![0-9])\s+|\s+(?![0-9])", "", words_of(text))
     return re.sub(r"\{([A-Za-z0-9])\}(?![A-Za-z0-9])", r"\1", text)
 
 
@@ -82,7 +81,7 @@ def _compare(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Resu
         return True, "identical"
     if ("\\ldots" in gold) != ("\\ldots" in prediction):
         return False, "ellipsis"  # the parser drops the dots
-    numeric = compare_numbers(gold, prediction, policy)
+    numeric = compare_numbers(gold, prediction, policy, depth > 0)
     if numeric is not None:
         return numeric
     for rule in (_compare_special, _compare_collections, _compare_equations, _compare_words):
@@ -154,6 +153,7 @@ def _ratio(gold: list[str], prediction: list[str], policy: MathPolicy, depth: in
 
 def _compare_collections(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
     """Lists, sets, tuples, intervals and unions; None where neither side is one or a set meets a relation."""
+    gold, prediction = _without_unit(gold), _without_unit(prediction)
     left, right = shape(gold), shape(prediction)
     if left is None and right is None:
         bare = _bare(gold), _bare(prediction)
@@ -177,6 +177,11 @@ def _compare_collections(gold: str, prediction: str, policy: MathPolicy, depth: 
     if not same and "union" in (left.kind, right.kind):
         return None
     return same, left.kind
+
+
+def _without_unit(text: str) -> str:
+    """A bracketed collection without the unit behind it: `(1, 2) \\text{ cm}`."""
+    return measure(text).body if text[:1] in "([\\" and text.endswith("}") and "\\text" in text else text
 
 
 def _same_shape(left: Shape, right: Shape, policy: MathPolicy, depth: int) -> bool:
@@ -317,4 +322,4 @@ def _plain_words(text: str) -> str:
     kept = [word for word in words if word.lower() not in ("the", "a", "an")] or words
     if len(kept) == 1 and len(kept[0]) == 1:
         return kept[0]
-    return " ".join(word.casefold().removesuffix("s") or word for word in kept)
+    return " ".join(word.casefold().removesuffix("s") if len(word) > 3 else word.casefold() for word in kept)

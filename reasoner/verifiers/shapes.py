@@ -47,7 +47,7 @@ def shape(text: str) -> Shape | None:
         if len(counts) == 1 and counts != {1}:
             return Shape("list", tuple(f"({group})" for group in groups))
     items = [part for part in cut(spread, ",;", _WORDS) if part]
-    if len(items) > 1 or _PLUS_MINUS.search(text):
+    if len(items) > 1 or (_PLUS_MINUS.search(text) and "\\{" not in text):
         return Shape("list", _expanded(items))
     return None
 
