@@ -8,13 +8,13 @@ MAX_STATEMENT = 400
 """Characters at the start of a statement that are looked at."""
 
 _LETTER = "[A-J]"
-_BRACKETED = re.compile(rf"^[(\[]\s*({_LETTER})\s*[)\]](?:[\s.:,]+(.*))?$", re.DOTALL)
+_NO_SECOND = rf"(?![(\[]?{_LETTER}[)\]]?(?:[\s.,;:)]|$))"
+_BRACKETED = re.compile(rf"^[(\[]\s*({_LETTER})\s*[)\]](?:[\s.:,]+{_NO_SECOND}(.*))?$", re.DOTALL)
 _BARE = re.compile(rf"^({_LETTER})$")
-_MARKED = re.compile(rf"^({_LETTER})\s*[).:,\-](?![0-9A-Za-z])\s*(.*)$", re.DOTALL)
-_NAMED = re.compile(rf"^({_LETTER})\s+([A-Z(].*)$", re.DOTALL)
+_MARKED = re.compile(rf"^({_LETTER})\s*[).:,\-](?![0-9A-Za-z])\s*{_NO_SECOND}(.*)$", re.DOTALL)
+_NAMED = re.compile(rf"^({_LETTER})\s+{_NO_SECOND}([A-Z(].*)$", re.DOTALL)
 _FOLLOWED = re.compile(r"^([B-HJ])\s+([a-z].*)$", re.DOTALL)
-_OTHER = rf"\s*(?:/|,|;|&|\bor\b|\band\b)\s*(?:(?:or|and)\b\s*)?[(\[]?{_LETTER}[)\]]?"
-_SEVERAL = re.compile(rf"^[(\[]?{_LETTER}[)\]]?(?:{_OTHER})+$")
+_BETWEEN = re.compile(r"\b(?:or|and)\b|[\s/,;&.()\[\]]")
 _SAID = re.compile(
     r"(?<!not )\b(?:is|it['’]s|be|choose|pick|select|option|choice|answer:?)\s+\W{0,3}"
     rf"({_LETTER})(?![A-Za-z0-9'’])"
@@ -25,7 +25,7 @@ _PREFIX = re.compile(r"^(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)\s*:?\
 def gold_choice(gold: str) -> tuple[str, str] | None:
     """The letter and the option's text of a gold that is a choice, or None."""
     text = words_of(clean(gold))
-    if _SEVERAL.match(text):
+    if _several(text):
         return None
     if match := _BARE.match(text) or _BRACKETED.match(text) or _MARKED.match(text):
         return match[1], (match[2] or "").strip() if match.re is not _BARE else ""
@@ -39,9 +39,8 @@ def stated_choice(statement: str) -> str | None:
     several.
     """
     text = _PREFIX.sub("", words_of(clean(statement[:MAX_STATEMENT])))
-    if _SEVERAL.match(text):
-        letters = set(re.findall(_LETTER, re.sub(r"\b(?:or|and)\b", "", text)))
-        return letters.pop() if len(letters) == 1 else None
+    if letters := _several(text):
+        return letters[0] if len(set(letters)) == 1 else None
     for pattern in (_BARE, _BRACKETED, _MARKED, _NAMED, _FOLLOWED):
         match = pattern.match(text)
         if match and not (pattern is _NAMED and match[1] == "A" and not re.match(r"[A-Z(]", match[2])):
@@ -52,7 +51,14 @@ def stated_choice(statement: str) -> str | None:
 def hedged(statement: str) -> bool:
     """Whether a statement is a list of different letters."""
     text = words_of(clean(statement[:MAX_STATEMENT]))
-    return bool(_SEVERAL.match(text)) and stated_choice(statement) is None
+    return len(set(_several(text))) > 1
+
+
+def _several(text: str) -> str:
+    """The letters of a text that is nothing but two or more letters; otherwise an empty string."""
+    letters = _BETWEEN.sub("", text)
+    apart = not re.search(rf"{_LETTER}{_LETTER}", text)
+    return letters if apart and re.fullmatch(rf"{_LETTER}{{2,}}", letters) else ""
 
 
 def choice_in_prose(text: str) -> str | None:

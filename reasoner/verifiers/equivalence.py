@@ -21,7 +21,7 @@ from reasoner.verifiers.quantities import (
     read_number,
     same_time,
 )
-from reasoner.verifiers.shapes import Shape, shape, without_membership
+from reasoner.verifiers.shapes import Shape, interval_of, shape, without_membership
 from reasoner.verifiers.statement import is_words
 from reasoner.verifiers.units import Measure, conflicting, measure
 
@@ -70,8 +70,7 @@ def _squeezed(text: str) -> str:
     """`text` for comparing letter by letter: no spaces but between digits, no text commands, no braces around
     a single character.
     """
-    text = re.sub(r"\\(?:text|mathrm|textbf|mathbf)(?![A-Za-z])", "", text)
-    text = re.sub(r"(?<![0-9])\s+|\s+(?![0-9])", "", text)
+    text = re.sub(r"(?<![0-9])\s+|\s+(?![0-9])", "", words_of(text))
     return re.sub(r"\{([A-Za-z0-9])\}(?![A-Za-z0-9])", r"\1", text)
 
 
@@ -82,7 +81,7 @@ def _compare(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Resu
         return True, "identical"
     if ("\\ldots" in gold) != ("\\ldots" in prediction):
         return False, "ellipsis"  # the parser drops the dots
-    numeric = compare_numbers(gold, prediction, policy)
+    numeric = compare_numbers(gold, prediction, policy, depth > 0)
     if numeric is not None:
         return numeric
     for rule in (_compare_special, _compare_collections, _compare_equations, _compare_words):
@@ -154,6 +153,7 @@ def _ratio(gold: list[str], prediction: list[str], policy: MathPolicy, depth: in
 
 def _compare_collections(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
     """Lists, sets, tuples, intervals and unions; None where neither side is one or a set meets a relation."""
+    gold, prediction = _without_unit(gold), _without_unit(prediction)
     left, right = shape(gold), shape(prediction)
     if left is None and right is None:
         bare = _bare(gold), _bare(prediction)
@@ -177,6 +177,11 @@ def _compare_collections(gold: str, prediction: str, policy: MathPolicy, depth: 
     if not same and "union" in (left.kind, right.kind):
         return None
     return same, left.kind
+
+
+def _without_unit(text: str) -> str:
+    """A bracketed collection without the unit behind it: `(1, 2) \\text{ cm}`."""
+    return measure(text).body if text[:1] in "([\\" and text.endswith("}") and "\\text" in text else text
 
 
 def _same_shape(left: Shape, right: Shape, policy: MathPolicy, depth: int) -> bool:
@@ -225,7 +230,7 @@ def _compare_equations(gold: str, prediction: str, policy: MathPolicy, depth: in
     left, right = _members(gold), _members(prediction)
     if len(left) < 2 and len(right) < 2:
         if _RELATION.search(gold) or _RELATION.search(prediction):
-            return _compare_relations(gold, prediction, policy)
+            return _compare_relations(gold, prediction, policy, depth)
         return (
             None
             if (gold, prediction) == (left[0], right[0])
@@ -249,7 +254,7 @@ def _compare_equations(gold: str, prediction: str, policy: MathPolicy, depth: in
     return _compare(gold, right[-1], policy, depth + 1)
 
 
-def _compare_relations(gold: str, prediction: str, policy: MathPolicy) -> Result | None:
+def _compare_relations(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:
     gold, prediction = _ascending(gold), _ascending(prediction)
     if _squeezed(gold) == _squeezed(prediction):
         return True, "relation"
@@ -257,8 +262,17 @@ def _compare_relations(gold: str, prediction: str, policy: MathPolicy) -> Result
     if either or shape(gold) or shape(prediction):
         if not either and policy.intervals == "strict":
             return False, "notation"
+        if not either:
+            left, right = _interval(gold), _interval(prediction)
+            if left and right and {left.kind, right.kind} <= {"interval", "tuple"}:
+                return _same_shape(left, right, policy, depth), "interval"
         return expressions.equal(without_membership(gold), without_membership(prediction), policy)
     return False, "relation"
+
+
+def _interval(text: str) -> Shape | None:
+    text = without_membership(text)
+    return shape(text) or interval_of(text)
 
 
 def _ascending(text: str) -> str:
@@ -308,4 +322,4 @@ def _plain_words(text: str) -> str:
     kept = [word for word in words if word.lower() not in ("the", "a", "an")] or words
     if len(kept) == 1 and len(kept[0]) == 1:
         return kept[0]
-    return " ".join(word.casefold().removesuffix("s") or word for word in kept)
+    return " ".join(word.casefold().removesuffix("s") if len(word) > 3 else word.casefold() for word in kept)

@@ -44,18 +44,26 @@ class TooLarge(ValueError):
 @lru_cache(maxsize=256)
 def parse(text: str) -> Any | None:
     """The sympy object that a cleaned LaTeX text writes as a whole, or None."""
+    from latex2sympy2_extended import NormalizationConfig
     from math_verify import LatexExtractionConfig
     from math_verify import parse as parse_response
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     if _BIG_BINOMIAL.search(text):
         raise TooLarge  # the parser would evaluate it
-    text = plain_syntax(text)
+    text = re.sub(r"(?<=\{)\s+|\s+(?=\})", "", plain_syntax(text))
     if _TRIGONOMETRIC.search(text):
         text = _DEGREES.sub(r"(\1 \\cdot \\frac{\\pi}{180})", text)
     found = parse_response(
         f"${text}$",
-        [LatexExtractionConfig()],
+        # Its removal of units would read 3t as 3 and 1/( e ) as 1/(.
+        [
+            LatexExtractionConfig(
+                normalization_config=NormalizationConfig(
+                    basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none"
+                )
+            )
+        ],
         fallback_mode="no_fallback",
         parsing_timeout=None,
     )

@@ -18,7 +18,7 @@ _SHORT_BOX = re.compile(r"\\(?:boxed|fbox)\s*+([0-9])(?![0-9])")
 _THINK_END = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _MARKER = re.compile(
     r"(?<![A-Za-z])(?:answers?|solutions?)(?![A-Za-z])[\s*_]{0,4}(?:is\b|are\b|was\b|would be\b|:|=)"
-    r"|(?<![A-Za-z])final answer(?![A-Za-z])|####|\banswers?\s*(?=\$|\\\(|\\\[)"
+    r"|(?<![A-Za-z])final answer(?![A-Za-z])(?:\s+(?:is|was)\b)?|####|\banswers?\s*(?=\$|\\\(|\\\[)"
     r"|答案(?:是|为)?|答[：:]|réponse(?: finale)?(?: est|\s*:)|respuesta(?: es|\s*:)|antwort(?: ist|\s*:)"
     r"|ответ(?: равен|\s*:)|الجواب|الإجابة|उत्तर",
     re.IGNORECASE,

@@ -21,6 +21,7 @@ from reasoner.verifiers.statement import (
     has_prose,
     is_words,
     last_formula_or_number,
+    last_sentence,
     math_spans,
     reduce,
 )
@@ -137,9 +138,7 @@ def _bare_answer(text: str) -> str:
 
 def _unmarked(text: str) -> str | None:
     """The answer of running text that marks none."""
-    sentences = [part for part in re.split(r"(?<=[.!?])\s+|\n+", text.strip()) if re.search(r"\w", part)]
-    last = _LABEL.sub("", sentences[-1]) if sentences else ""
-    return reduce(last.rstrip(".")) or last_formula_or_number(text)
+    return reduce(_LABEL.sub("", last_sentence(text))) or last_formula_or_number(text)
 
 
 def _words_in(text: str) -> str | None:
@@ -148,8 +147,10 @@ def _words_in(text: str) -> str | None:
     """
     if bold := re.findall(r"\*\*([^*]{1,60})\*\*", text):
         return str(bold[-1])
-    sentence = re.split(r"(?<=[.!?])\s+|\n+", text.strip()[-MAX_SENTENCE:])[-1]
-    sentence = re.split(r",?\s*\b(?:because|since|as)\b", sentence)[0]
+    spans = math_spans(text[-MAX_SENTENCE:])
+    if spans and is_words(words_of(clean(spans[-1].text))):
+        return spans[-1].text
+    sentence = re.split(r",?\s*\b(?:because|since|as)\b", last_sentence(text))[0]
     tail = re.split(r"\b(?:is|are|was|were|be)\b", sentence)[-1].strip()
     return tail if 0 < len(tail.split()) <= 6 else None
 
@@ -182,4 +183,5 @@ def _find_choice(response: str, policy: MathPolicy) -> str | None:
             return letter
         if hedged(sentence):
             return None
-    return choice_in_prose(text)
+    spans = math_spans(text[-MAX_SENTENCE:])
+    return choice_in_prose(text) or (stated_choice(spans[-1].text) if spans else None)

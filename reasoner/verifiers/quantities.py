@@ -25,16 +25,19 @@ _REPEATING = re.compile(r"^([-+]?)([0-9]*)\.([0-9]*)\\overline\s*\{([0-9]+)\}$")
 CLOCK = re.compile(r"^([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?\s*([ap])?\.?\s?(?:m\.?)?$", re.IGNORECASE)
 
 
-def compare_numbers(gold: str, prediction: str, policy: MathPolicy) -> Result | None:
-    """The comparison of two numbers; None where one side is something else."""
-    left, right = read_number(gold, policy), read_number(prediction, policy)
+def compare_numbers(gold: str, prediction: str, policy: MathPolicy, item: bool = False) -> Result | None:
+    """The comparison of two numbers; None where one side is something else.
+
+    As an `item` of a collection unknown units matter too: `3 boys and 2 girls` is not `2 boys and 3 girls`.
+    """
+    left, right = read_number(gold, policy), read_number(prediction, policy, letters=True)
     if left is None or right is None:
         if policy.number_styles and (left or right):
             left, right = left or _decimal_comma(gold), right or _decimal_comma(prediction)
         if left is None or right is None:
             ill = left is not None and _MIXED_ILL.match(prediction)
             return (False, "ill_formed") if ill else None
-    if policy.units == "compare" and conflicting(left[1].unit, right[1].unit):
+    if policy.units == "compare" and conflicting(left[1].unit, right[1].unit, item):
         return False, "unit"
     return _numbers_agree(left, right, policy), "number"
 
@@ -66,10 +69,11 @@ def _rounded(text: str) -> bool:
     return ("." in text and "overline" not in text) or bool(re.search(r"[0-9]e", text, re.IGNORECASE))
 
 
-def read_number(text: str, policy: MathPolicy) -> tuple[Fraction, Measure] | None:
+def read_number(text: str, policy: MathPolicy, letters: bool = False) -> tuple[Fraction, Measure] | None:
+    """The value of a cleaned text that is one number, and what stands around it; None for anything else."""
     if len(text) > 400:
         return None
-    parts = measure(words_of(text) if "\\text" not in text else text)
+    parts = measure(words_of(text) if "\\text" not in text else text, letters)
     body = parts.body
     if body.startswith("(") and "," in body:
         return None
@@ -108,7 +112,7 @@ def same_time(left: re.Match[str], right: re.Match[str]) -> bool:
 
 def compare_bases(gold: str, prediction: str, policy: MathPolicy) -> Result | None:
     left, right = _BASE.match(gold), _BASE.match(prediction)
-    if not left and not right:
+    if (not left and not right) or "=" in gold + prediction:
         return None
     a, b = _in_base(left, gold), _in_base(right, prediction)
     if a == b:

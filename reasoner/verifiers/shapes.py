@@ -10,6 +10,9 @@ Kind = Literal["list", "set", "tuple", "interval", "union"]
 
 _MEMBER = re.compile(r"^[A-Za-z](?:_\{?[A-Za-z0-9]+\}?)?\s*\\in(?![A-Za-z])\s*")
 _SUCH_THAT = re.compile(r"^\\\{\s*[A-Za-z]\s*(?:\\mid(?![A-Za-z])|\\colon(?![A-Za-z])|[|:])([^{}]*)\\\}$")
+_ORDER = re.compile(r"(<|>|\\le(?![A-Za-z])|\\ge(?![A-Za-z]))")
+_VARIABLE = re.compile(r"[A-Za-z](?:_\{?[A-Za-z0-9]+\}?)?|\\(?:theta|alpha|beta|lambda)")
+_FLIPPED = str.maketrans("<>", "><")
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 _MINUS_PLUS = re.compile(r"\\mp(?![A-Za-z])")
 _WORDS = ("and", "or")
@@ -44,9 +47,36 @@ def shape(text: str) -> Shape | None:
         if len(counts) == 1 and counts != {1}:
             return Shape("list", tuple(f"({group})" for group in groups))
     items = [part for part in cut(spread, ",;", _WORDS) if part]
-    if len(items) > 1 or _PLUS_MINUS.search(text):
+    if len(items) > 1 or (_PLUS_MINUS.search(text) and "\\{" not in text):
         return Shape("list", _expanded(items))
     return None
+
+
+def interval_of(relation: str) -> Shape | None:
+    """`x < 2`, `1 \\le x < 2` and the like as the interval that they describe; None for any other
+    relation.
+    """
+    parts = [part.strip() for part in _ORDER.split(relation)]
+    signs = {"<": "<", ">": ">", "\\le": "<=", "\\ge": ">="}
+    if len(parts) == 3:
+        left, sign, right = parts[0], signs[parts[1]], parts[2]
+        if _VARIABLE.fullmatch(right):
+            left, sign, right = right, sign.translate(_FLIPPED), left
+        if not _VARIABLE.fullmatch(left) or _VARIABLE.fullmatch(right):
+            return None
+        closed = sign.endswith("=")
+        if sign.startswith("<"):
+            return Shape("interval", ("-\\infty", right), "(]" if closed else "()")
+        return Shape("interval", (right, "\\infty"), "[)" if closed else "()")
+    if len(parts) != 5 or not _VARIABLE.fullmatch(parts[2]):
+        return None
+    low, first, _, second, high = parts[0], signs[parts[1]], parts[2], signs[parts[3]], parts[4]
+    if first[0] != second[0]:
+        return None
+    if first[0] == ">":
+        low, first, second, high = high, second, first, low
+    ends = ("[" if first.endswith("=") else "(") + ("]" if second.endswith("=") else ")")
+    return Shape("interval", (low, high), ends)
 
 
 def _union(text: str) -> tuple[str, ...] | None:

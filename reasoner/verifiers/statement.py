@@ -20,7 +20,7 @@ TAIL = 20_000
 _DELIMITER = re.compile(r"\\[()\[\]]|\\.|\$\$?", re.DOTALL)
 _CLOSED_BY = {"\\(": "\\)", "\\[": "\\]", "$": "$", "$$": "$$"}
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox|operatorname|textbf)[a-z]*\s*\{[^{}]*\}")
-_SENTENCE_END = re.compile(r"\n\s*\n|(?<=[^\s:=,])\n|[.!?。！？](?=[\s*_]|$)")
+_SENTENCE_END = re.compile(r"\n\s*\n|(?<=[^\s:=,])\n|(?:(?<!\\)[.!?]|[。！？])(?=[\s*_]|$)")
 _COPULA = re.compile(
     r"\b(?:is|are|be|equals?|was|were|becomes?|get|gives?|yields?|obtain|have|to|that|therefore|thus|so|hence)\b"
     r"[\s:,*_]*"
@@ -115,6 +115,20 @@ def first_sentence(text: str) -> str:
         if before.strip(" \t\r\n$*_"):
             return before
     return text
+
+
+def last_sentence(text: str) -> str:
+    """The last sentence or line of `text` that holds a letter or digit."""
+    text = text[-MAX_SENTENCE:].rstrip()
+    spans = [(span.start, span.end) for span in math_spans(text)]
+    end = len(text)
+    for stop in reversed(list(_SENTENCE_END.finditer(text))):
+        if any(a < stop.start() < b for a, b in spans):
+            continue
+        if re.search(r"\w", text[stop.end() : end]):
+            return text[stop.end() : end].strip()
+        end = stop.start()
+    return text[:end].strip()
 
 
 def reduce(sentence: str) -> str | None:

@@ -35,7 +35,7 @@ def verify_file(
     """The rows of `path` with their verdicts. Raises DataError for a missing file or a bad row."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; give a file of JSON Lines with {_NEEDED[kind]}")
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:
         yield from verify_lines(
             kind, lines, source=str(path), workers=workers, timeout=timeout, policy=policy
         )
@@ -43,7 +43,7 @@ def verify_file(
 
 def verify_lines(
     kind: Kind,
-    lines: Iterable[str],
+    lines: Iterable[str | bytes],
     *,
     source: str = "standard input",
     workers: int | None = None,
@@ -80,7 +80,7 @@ def write_verdicts(rows: Iterable[Row], out: TextIO) -> Counter[Outcome]:
 class _Reader(Iterator[Any]):
     """Turns lines into items one at a time; keeps the rows that are not answered yet and the first error."""
 
-    def __init__(self, lines: Iterable[str], source: str, make: Callable[[Row], Any]) -> None:
+    def __init__(self, lines: Iterable[str | bytes], source: str, make: Callable[[Row], Any]) -> None:
         self._lines, self._source, self._make = enumerate(lines, 1), source, make
         self._waiting: list[Row] = []
         self._taken = 0
@@ -89,28 +89,21 @@ class _Reader(Iterator[Any]):
     def __next__(self) -> Any:
         if self._error is not None:
             raise StopIteration
-        for number, line in self._numbered():
+        for number, line in self._lines:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line.decode() if isinstance(line, bytes) else line)
                 if not isinstance(row, dict):
                     raise ValueError(f"the line holds a {type(row).__name__}, not an object")
                 item = self._make(row)
             except (ValueError, RecursionError) as error:
-                self._error = DataError(f"{self._source}:{number}: {str(error)[:200]}")
+                what = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)[:200]
+                self._error = DataError(f"{self._source}:{number}: {what}")
                 raise StopIteration from error
             self._waiting.append(row)
             return item
         raise StopIteration
-
-    def _numbered(self) -> Iterator[tuple[int, str]]:
-        number = 0
-        try:
-            for number, line in self._lines:
-                yield number, line
-        except UnicodeDecodeError as error:
-            self._error = DataError(f"{self._source}:{number + 1}: not UTF-8 text ({error.reason})")
 
     def next_row(self) -> Row:
         """The first row that was not answered yet."""

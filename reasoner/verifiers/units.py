@@ -39,14 +39,17 @@ _SYNONYMS = (
     ("yen", "jpy ¥"),
     ("rupee", "rupees ₹"),
     ("yuan", "rmb"),
-    ("watt", "w watts"),
-    ("joule", "j joules"),
-    ("newton", "n newtons"),
-    ("volt", "v volts"),
+    ("watt", "watts"),
+    ("joule", "joules"),
+    ("newton", "newtons"),
+    ("volt", "volts"),
+    ("am", "am"),
+    ("pm", "pm"),
     ("mph", "mph"),
 )
 KNOWN = {name: unit for unit, names in _SYNONYMS for name in (unit, *names.split())}
-_ONE_LETTER = frozenset(name for name in KNOWN if len(name) == 1)
+_ONE_LETTER = frozenset("mglshL")
+_UNITLESS = frozenset(("unit", "units"))
 _FACTORS = {
     "dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12,
 }  # fmt: skip
@@ -76,8 +79,11 @@ class Measure:
     factor: Fraction = Fraction(1)
 
 
-def measure(text: str) -> Measure:
-    """Takes percent sign, degree sign, currency and unit off a cleaned text. Never leaves an empty body."""
+def measure(text: str, letters: bool = False) -> Measure:
+    """Takes percent sign, degree sign, currency and unit off a cleaned text. Never leaves an empty body.
+
+    With `letters` a bare letter may be a unit (`5 m`); without, it is a variable.
+    """
     unit, percent, factor = "", False, Fraction(1)
     body = text.strip()
     for _ in range(4):
@@ -99,7 +105,7 @@ def measure(text: str) -> Measure:
             else:
                 unit = _unit(name + (match["power"] or "")) or unit
             body = body[: match.start()]
-        elif (match := _TAIL.match(body)) and _is_unit(match["unit"], match["number"]):
+        elif (match := _TAIL.match(body)) and _is_unit(match["unit"], match["number"], letters):
             words = match["unit"].split()
             while words and words[0].lower() in _FACTORS:
                 factor *= _FACTORS[words.pop(0).lower()]
@@ -113,7 +119,7 @@ def measure(text: str) -> Measure:
     return Measure(body.strip(), unit, percent, factor)
 
 
-def _is_unit(words: str, number: str) -> bool:
+def _is_unit(words: str, number: str, letters: bool) -> bool:
     """Whether letters behind a number are a unit and not variables or a sentence."""
     if words in ("$", "€", "£", "¥", "₹"):
         return True
@@ -121,9 +127,14 @@ def _is_unit(words: str, number: str) -> bool:
     parts = plain.lower().split()
     if not parts or len(parts) > 4 or any(part in _NO_UNIT for part in parts):
         return False
-    if parse_number(number) is None and not (len(plain) > 1 and plain in KNOWN):
+    if parse_number(number) is None and not (len(plain) > 1 and (plain in KNOWN or plain in _UNITLESS)):
         return False
-    return all(len(part) > 1 or part in _ONE_LETTER for part in parts) and (len(plain) > 1 or words != plain)
+    short = re.sub(r"[.\s]", "", plain.lower())
+    if 1 < len(short) < 3 and short not in KNOWN:
+        return False
+    return all(len(part) > 1 or part in _ONE_LETTER for part in parts) and (
+        letters or len(plain) > 1 or words != plain
+    )
 
 
 def _unit(name: str) -> str:
@@ -135,11 +146,12 @@ def _unit(name: str) -> str:
     for word, sign in (("square", "²"), ("sq", "²"), ("cubic", "³"), ("cu", "³")):
         if base.startswith(word) and base[len(word) :] in KNOWN:
             base, power = base[len(word) :], sign
-    if base in ("unit", "units", ""):
+    if base in _UNITLESS or not base:
         return ""
-    return KNOWN[base] + power if base in KNOWN else f"({base}{power})"
+    return KNOWN[base] + power if base in KNOWN else f"({base.removesuffix('s')}{power})"
 
 
-def conflicting(first: str, second: str) -> bool:
-    """Whether two units are both known and different."""
-    return bool(first and second and first != second and "(" not in first and "(" not in second)
+def conflicting(first: str, second: str, strict: bool = False) -> bool:
+    """Whether two units are both known and different; with `strict` unknown ones count too."""
+    known = "(" not in first and "(" not in second
+    return bool(first and second and first != second and (known or strict))

@@ -72,7 +72,7 @@ def test_a_file_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
         list(verify_file("math", tmp_path / "none.jsonl"))
     path = tmp_path / "binary.jsonl"
     path.write_bytes(b'{"gold": "1", "prediction": "1"}\n\xff\xfe\n')
-    with pytest.raises(DataError, match=r"binary\.jsonl:\d: not UTF-8"):
+    with pytest.raises(DataError, match=r"binary\.jsonl:2: not UTF-8"):
         list(verify_file("math", path, workers=1))
 
 
@@ -113,5 +113,5 @@ def test_code_rows() -> None:
         "code", [*lines(CODE[:1]), '{"program": "x", "tests": []}\n'], source="c.jsonl", workers=1
     )
     assert next(found)["outcome"] == "correct"
-    with pytest.raises(DataError, match="c.jsonl:2: `tests` must be a list of Python statements"):
+    with pytest.raises(DataError, match=r"c\.jsonl:2: `tests` must be a list of Python statements"):
         next(found)
