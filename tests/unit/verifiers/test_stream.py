@@ -13,7 +13,8 @@ import pytest
 
 from reasoner.errors import DataError, SandboxUnavailableError
 from reasoner.sandbox import Sandbox
-from reasoner.verifiers.stream import verify_file, verify_lines, write_verdicts
+from reasoner.verifiers.math import MathItem
+from reasoner.verifiers.stream import _math_item, _Reader, verify_file, verify_lines, write_verdicts
 
 MATH = [
     {"id": 7, "gold": "1/2", "prediction": r"\boxed{0.5}"},
@@ -57,14 +58,20 @@ BAD = [
 
 
 @pytest.mark.parametrize(("bad", "message"), BAD)
-def test_a_bad_math_row_is_named_after_the_rows_before_it(bad: str, message: str) -> None:
-    given = [*lines(MATH[:1]), bad + "\n", *lines(MATH[1:2])]
-    found = verify_lines("math", given, source="in.jsonl", workers=1)
-    assert next(found)["outcome"] == "correct"
+def test_a_bad_math_row_is_named_and_hides_none_before_it(bad: str, message: str) -> None:
+    reader = _Reader([*lines(MATH[:1]), bad + "\n", *lines(MATH[1:2])], "in.jsonl", _math_item)
+    assert list(reader) == [MathItem("1/2", r"\boxed{0.5}")]
     with pytest.raises(DataError) as caught:
-        next(found)
+        reader.raise_error()
     assert str(caught.value).startswith("in.jsonl:2: ") and message in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+def test_the_verdicts_before_a_bad_row_come_first() -> None:
+    found = verify_lines("math", [*lines(MATH[:1]), "{\n", *lines(MATH[1:2])], source="in.jsonl", workers=1)
+    assert next(found)["outcome"] == "correct"
+    with pytest.raises(DataError, match=r"in\.jsonl:2: "):
+        next(found)
 
 
 def test_a_file_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
