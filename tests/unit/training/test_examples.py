@@ -24,15 +24,14 @@ def example(prompt: str, completion: str) -> TrainingExample:
     return TrainingExample("p1", prompt, completion)
 
 
-def metaspace_tokenizer(always: bool) -> Any:
-    """A tokenizer that writes a space before every text, as SentencePiece models do."""
+def metaspace_tokenizer() -> Any:
+    """A tokenizer that writes a space before the first word of a text, as SentencePiece models do."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    scheme = "always" if always else "never"
     raw = Tokenizer(models.BPE(unk_token="<unk>"))
-    raw.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
-    raw.decoder = decoders.Metaspace(prepend_scheme=scheme)
+    raw.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    raw.decoder = decoders.Metaspace(prepend_scheme="first")
     trainer = trainers.BpeTrainer(special_tokens=["<unk>", START, END], vocab_size=200, show_progress=False)
     raw.train_from_iterator([*tiny.CORPUS, "abcdefghijklmnopqrstuvwxyz"], trainer)
     return PreTrainedTokenizerFast(tokenizer_object=raw, bos_token=START, eos_token=END, unk_token="<unk>")
@@ -74,7 +73,7 @@ def test_a_merge_across_the_boundary_is_not_taken() -> None:
 
 
 def test_a_tokenizer_that_prepends_a_space_does_not_add_one_to_the_completion() -> None:
-    tokenizer = metaspace_tokenizer(always=True)
+    tokenizer = metaspace_tokenizer()
     prompt, completion = f"pens{END}", f"answer is{END}"
     alone = tokenizer.encode(completion, add_special_tokens=False)
     encoded = encoder(tokenizer).encode(example(prompt, completion))
@@ -87,7 +86,7 @@ def test_a_tokenizer_that_prepends_a_space_does_not_add_one_to_the_completion() 
 
 
 def test_where_prompt_and_completion_cannot_be_told_apart_it_is_an_error() -> None:
-    tokenizer = metaspace_tokenizer(always=True)
+    tokenizer = metaspace_tokenizer()
     prompt, completion = "answ", f"er{END}"
     assert tokenizer.encode(prompt + completion)[: len(tokenizer.encode(prompt))] != tokenizer.encode(prompt)
     with pytest.raises(TrainingError, match=r"p1.*merge across the end of the prompt"):
