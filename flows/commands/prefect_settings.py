@@ -20,6 +20,8 @@ def prepare() -> None:
     os.environ.setdefault(
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120"
     )  # 20 is short on a busy machine
+    # Prefect's own 180 s would let the zombie automation (90 s, flows/commands/services.py) crash healthy runs.
+    os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "30")
     if not os.environ.get("REASONER_DEBUG"):
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
         os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")

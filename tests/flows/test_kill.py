@@ -24,12 +24,7 @@ SECONDS = 400
 
 
 def command(model: Path, delay: float) -> list[str]:
-    small = [
-        "data.pool.word_problems.limit=160",
-        "train.save_steps=2",
-        "train.eval_steps=2",
-        "train.min_records=4",
-    ]
+    small = ["train.save_steps=2", "train.eval_steps=2", "train.min_records=4"]
     return ["run", "smart-demo", *settings(model, *small, f"engine.options.delay={delay}")]
 
 
