@@ -36,15 +36,12 @@ def run(model: Path, *more: str) -> ArtifactRef:
     return smart("smart-demo", settings(model, *more))
 
 
-def cached_task_runs(at_least: int, seconds: float = 60) -> int:
-    """How many task runs the server knows as Cached; it learns of states a little after they were reached."""
-    deadline, found = time.monotonic() + seconds, 0
-    wanted = TaskRunFilter.model_validate({"state": {"name": {"any_": ["Cached"]}}})
+def cached_task_runs() -> int:
+    """How many task runs the server knows as Cached."""
+    state = {"type": {"any_": ["COMPLETED"]}, "name": {"any_": ["Cached"]}}
     with get_client(sync_client=True) as client:
-        while found < at_least and time.monotonic() < deadline:
-            found = len(client.read_task_runs(task_run_filter=wanted, limit=200))
-            time.sleep(0.5)
-    return found
+        wanted = TaskRunFilter.model_validate({"state": state})
+        return len(client.read_task_runs(task_run_filter=wanted, limit=200))
 
 
 def stages_run(home: Path) -> Counter[str]:
@@ -71,11 +68,14 @@ def test_from_questions_to_report_and_again_from_the_cache(home: Path, tiny: Pat
     rows = read_rows(home / "artifacts" / "records" / epoch2.digest / "train.jsonl")
     assert {row["kind"] for row in rows} == {"direct", "refine"}
 
-    before = {m.digest for m in manifests(home)}
+    before, cached = {m.digest for m in manifests(home)}, cached_task_runs()
     assert run(tiny) == first
     assert {m.digest for m in manifests(home)} == before
 
-    assert cached_task_runs(at_least=30) >= 30, "the second run took every stage from the cache"
+    deadline = time.monotonic() + 60  # the server learns of states a little after they were reached
+    while cached_task_runs() < cached + 30 and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert cached_task_runs() >= cached + 30, "the second run took every stage from the cache"
 
 
 def test_a_model_that_names_no_strategy_is_stopped_before_self_sampling(home: Path, tiny: Path) -> None:
