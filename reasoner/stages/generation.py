@@ -11,7 +11,7 @@ from typing import Any
 
 from reasoner.config.smart import EngineConfig, FewShotConfig, PromptConfig, SamplingConfig
 from reasoner.errors import DataError
-from reasoner.ids import content_hash, derived_seed
+from reasoner.ids import content_hash
 from reasoner.ledger import Ledger
 from reasoner.ledger.owed import complete
 from reasoner.prompts import Attempt, ChatRenderer, few_shot_prompt, load_exemplars, load_template
@@ -101,7 +101,7 @@ def generate(
     with Ledger(bench.home.ledger / fingerprint[:32]) as ledger:
         made = complete(
             requests, ledger=ledger, fingerprint=fingerprint,
-            engine=lambda: bench.engine(model, engine, derived_seed("engine", seed)),
+            engine=lambda: bench.engine(model, engine),
             on_progress=bench.child_progress,
         )  # fmt: skip
     owners = [ask for ask in asks for _ in range(samples)]
