@@ -65,7 +65,13 @@ def few_shot(
     out.metadata |= generation.generate(out.path, bench(), asks, folder_of(model), engine, decoding, 1, seed)
 
 
-@stage("verify", kind="attempts", version=1, external=lambda a: solutions.VERSION)
+def made_by(completions: ArtifactRef) -> str:
+    """The label of the stage that a reference came from."""
+    return str(verify_ref(completions).metadata.get("label", ""))
+
+
+@stage("verify", kind="attempts", version=1,
+       external=lambda a: solutions.VERSION, label=lambda a: made_by(a["completions"]))  # fmt: skip
 def verify(out: Draft, completions: ArtifactRef, config: VerifyConfig) -> None:
     """Judge completions; needs no accelerator, so a mended verifier re-scores without one."""
     out.metadata |= verdicts.judge(out.path, open_ref(completions), config)
