@@ -131,3 +131,7 @@ def _check_siblings() -> None:
         place = Path(found.origin).resolve() if found and found.origin else None
         if place is None or here not in place.parents:
             _fail(f"the package {name!r} is {place}, not this project's; remove it from this environment", 1)
+
+
+if __name__ == "__main__":
+    main()
