@@ -52,7 +52,7 @@ def _page(run_folder: Path) -> str:
     """Address of the run's page, and the command that serves it where the server ended with this process."""
     run_id = run_folder.name[-36:]
     url = os.environ.get("PREFECT_API_URL")
-    if url:
+    if url and os.environ.get("PREFECT_HOME") != str(Home.from_environment().prefect):
         return f"{url.removesuffix('/api')}/runs/flow-run/{run_id}"
     command = (
         f"PREFECT_HOME={os.environ['PREFECT_HOME']} {Path(sys.executable).with_name('prefect')} server start"
