@@ -30,7 +30,9 @@ def gradients(policy: Any, loss: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("chunk", [1, 2, 1000])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_values_and_gradients_are_those_of_the_definition(policy: Any, chunk: int, temperature: float) -> None:
+def test_values_and_gradients_are_those_of_the_definition(
+    policy: Any, chunk: int, temperature: float
+) -> None:
     move(policy, seed=1, scale=0.1)
     found = token_logprobs(policy, PROMPTS, COMPLETIONS, temperature=temperature, chunk=chunk)
     wanted = plain(policy, temperature)

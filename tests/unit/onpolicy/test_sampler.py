@@ -131,7 +131,9 @@ def test_an_adapter_is_written_in_bfloat16_and_the_version_before_goes(policy: A
     assert not any(tmp_path.iterdir())
 
 
-def test_a_killed_engine_is_started_again_and_the_same_data_comes_back(base: Path, policy: Any, tmp_path: Path) -> None:
+def test_a_killed_engine_is_started_again_and_the_same_data_comes_back(
+    base: Path, policy: Any, tmp_path: Path
+) -> None:
     from transformers import AutoTokenizer
 
     started: list[Any] = []
