@@ -30,8 +30,8 @@ def records(
 
     Counts: `problems` with attempts, `attempts`, `correct`, `wrong`, `unscored`, `truncated` attempts,
     `unsolved` problems (C empty), `easy` ones left out, `no_target` problems (solved, but only by truncated
-    attempts), `dropped_subsample`, `dropped_balance`, `dropped_max` records, and `direct`, `refine` and
-    `records` that are left.
+    attempts), `dropped_subsample`, `dropped_balance`, `repeated`, `dropped_max` records, and `direct`,
+    `refine` and `records` that are left.
     """
     known = index_problems(problems)
     table = few_shot_table(attempts)
@@ -59,6 +59,7 @@ def records(
         kept + refine,
         balance=config.balance_strategies,
         max_records=config.max_records,
+        rarity=config.rarity,
         seed=(seed, "epoch1"),
     )
     counts |= dropped
