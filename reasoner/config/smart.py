@@ -66,6 +66,29 @@ class FewShotConfig(Section):
     """Number of parts that the pool is cut into, by hash of the problem's id."""
 
 
+class PromptConfig(Section):
+    """The policy's prompt (METHODS 2.2)."""
+
+    template: str = "smart"
+    """A name under reasoner/prompts/templates/."""
+    refine_context: Literal["name", "full"] = "name"
+    """What a second attempt is told of the first: the strategy's name, or the name and the failed solution."""
+
+
+class AskConfig(Section):
+    """How a policy is asked. Not written in files: `SmartConfig.sampling` and `SmartConfig.answering` make it."""
+
+    decoding: SamplingConfig
+    samples: int = Field(ge=1)
+    """Responses a prompt."""
+    choice: Choice
+    """Who picks the strategy."""
+    strategies: tuple[Strategy, ...]
+    """Those that may be picked."""
+    prompt: PromptConfig
+    engine: EngineConfig
+
+
 class Epoch1Config(Section):
     """Which few-shot solutions become training records (METHODS 2.5)."""
 
@@ -159,15 +182,6 @@ class TrainConfig(Section):
     """With fewer records than this the run stops before training and says so."""
 
 
-class PromptConfig(Section):
-    """The policy's prompt (METHODS 2.2)."""
-
-    template: str = "smart"
-    """A name under reasoner/prompts/templates/."""
-    refine_context: Literal["name", "full"] = "name"
-    """What a second attempt is told of the first: the strategy's name, or the name and the failed solution."""
-
-
 class EvaluationConfig(Section):
     """What is measured of a policy, greedy: first attempts always, the rest after the epochs that are named."""
 
@@ -223,6 +237,11 @@ class ControlConfig(Section):
     max_records: int | None = Field(default=None, ge=1)
     """Keep at most this many records, drawn at random."""
 
+    @property
+    def prefix(self) -> str:
+        """What a report writes before an epoch, such as `rft `."""
+        return "" if self.kind == "none" else f"{self.kind.replace('_', ' ')} "
+
 
 class SmartConfig(Section):
     """A whole SMART run."""
@@ -260,6 +279,32 @@ class SmartConfig(Section):
     def _later_training_is_valid(self) -> "SmartConfig":
         self.train_for(2)
         return self
+
+    @model_validator(mode="after")
+    def _given_solutions_are_learnt_once(self) -> "SmartConfig":
+        if self.control.kind == "given_solutions" and self.epochs != 1:
+            raise ValueError("control=given_solutions has nothing for a second epoch; set epochs=1")
+        return self
+
+    def sampling(self, turn: Literal[1, 2]) -> AskConfig:
+        """How the policy is sampled for training data."""
+        later = self.epoch2
+        return self._asking(later.decoding, later.samples, later.turn1 if turn == 1 else later.turn2)
+
+    def answering(self, turn: Literal[1, 2]) -> AskConfig:
+        """How the policy is evaluated: one response."""
+        how = self.evaluation
+        return self._asking(how.decoding, 1, how.turn1 if turn == 1 else how.turn2)
+
+    def answering_each(self) -> AskConfig:
+        """How the policy is evaluated with every strategy forced in turn."""
+        return self._asking(self.evaluation.decoding, len(self.few_shot.strategies), "each")
+
+    def _asking(self, decoding: SamplingConfig, samples: int, choice: Choice) -> AskConfig:
+        return AskConfig(
+            decoding=decoding, samples=samples, choice=choice, strategies=self.few_shot.strategies,
+            prompt=self.prompt, engine=self.engine,
+        )  # fmt: skip
 
     def train_for(self, epoch: int) -> TrainConfig:
         """The training settings of an epoch, counted from 1."""

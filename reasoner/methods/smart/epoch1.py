@@ -15,7 +15,7 @@ from typing import Any
 
 from reasoner.config.smart import Epoch1Config
 from reasoner.methods.smart.attempts import Attempt, few_shot_table
-from reasoner.methods.smart.records import DIRECT, REFINE, SolutionRecord
+from reasoner.methods.smart.records import DIRECT, NO_SOLUTION, REFINE, SolutionRecord
 from reasoner.methods.smart.selection import Selection, draw, index_problems, pick, require_known, trim
 from reasoner.records import Problem, Strategy
 
@@ -112,7 +112,7 @@ def _record(
         strategy=strategy,
         solution=row[strategy].solution,
         tried=() if tried is None else (tried,),
-        tried_solutions=() if tried is None else (row[tried].solution,),
+        tried_solutions=() if tried is None else (row[tried].solution.strip() or NO_SOLUTION,),
         kind=DIRECT if tried is None else REFINE,
     )
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from reasoner.config.smart import Epoch2Config
 from reasoner.errors import DataError
 from reasoner.methods.smart.attempts import Attempt, by_problem, rank
-from reasoner.methods.smart.records import DIRECT, REFINE, SolutionRecord
+from reasoner.methods.smart.records import DIRECT, NO_SOLUTION, REFINE, SolutionRecord
 from reasoner.methods.smart.selection import Selection, draw, index_problems, require_known, trim
 from reasoner.records import Problem, Record, Strategy
 
@@ -181,7 +181,12 @@ def _first_attempt(record: SolutionRecord) -> SolutionRecord:
 def _failures(known: dict[str, Problem], turn1: dict[str, dict[Strategy, _Tally]]) -> list[SecondTurn]:
     """Every second turn that turn 1 asks for, in canonical order, before any cap."""
     return [
-        SecondTurn(problem_id, known[problem_id].question, (strategy,), (tally.wrong[0].solution,))
+        SecondTurn(
+            problem_id,
+            known[problem_id].question,
+            (strategy,),
+            (tally.wrong[0].solution.strip() or NO_SOLUTION,),
+        )
         for problem_id, tallies in turn1.items()
         for strategy, tally in tallies.items()
         if tally.failed
