@@ -58,7 +58,7 @@ def test_from_questions_to_report_and_again_from_the_cache(home: Path, tiny: Pat
     report = read_report(open_ref(first))
     table = report.tables[0]
     labels = [row.label for row in table.rows]
-    assert labels[-2:] == ["epoch 1", "epoch 2"] and len(table.rows) == 6
+    assert labels[-2:] == ["epoch 1", "epoch 2"] and len(table.rows) == 8
     assert table.rows[0].accuracy.n > 100 and table.rows[-1].best is not None
     assert [r.label for r in report.records] == ["epoch 1", "epoch 2"] and report.losses[1].train is not None
 
