@@ -32,6 +32,14 @@ def stages_run(home: Path) -> Counter[str]:
     return Counter(store.manifest(ref).metadata["stage"] for ref in store.list())
 
 
+def trained_from(home: Path) -> Counter[str]:
+    """What made the models that were fine-tuned: the stage `model` for the base, `merge` for an epoch's model."""
+    store = Store(home / "artifacts")
+    made_by = {ref.digest: store.manifest(ref).metadata["stage"] for ref in store.list()}
+    facts = [store.manifest(ref).metadata for ref in store.list()]
+    return Counter(made_by[f["arguments"]["model"]["digest"]] for f in facts if f["stage"] == "train")
+
+
 def test_controls_stand_beside_the_main_training_and_share_its_few_shot_stages(
     home: Path, tiny: Path
 ) -> None:
@@ -39,31 +47,30 @@ def test_controls_stand_beside_the_main_training_and_share_its_few_shot_stages(
     before = stages_run(home)
     variants = (
         'variants={rft:["control=rft","control.samples=2"],shuffled:["control=shuffled_labels"],'
-        'given:["control=given_solutions"],balanced:["epoch1.balance_strategies=true"]}'
+        'balanced:["epoch1.balance_strategies=true"]}'
     )
-    report = read_report(open_ref(smart("smart-demo", settings(tiny, variants))))
+    report = read_report(open_ref(smart("smart-demo", settings(tiny, variants, "evaluation.second_turn=last"))))
     after = stages_run(home)
     for shared in ("problems", "model", "few-shot", "analysis", "records-epoch1"):
         assert after[shared] - before[shared] == (shared == "records-epoch1"), f"{shared} was made again"
     assert after["few-shot-samples"] == after["records-rejected"] == after["shuffle-labels"] == 1
-    assert after["train"] - before["train"] == 4
+    assert after["train"] - before["train"] == 3
 
     rows = {row.label: row for row in report.tables[0].rows}
-    assert [row.kind for row in rows.values()][-5:] == ["policy", "control", "control", "control", "variant"]
-    assert [c.against for c in rows["balanced"].controls] == ["rft", "shuffled", "given"]
-    assert len(rows["epoch 1"].controls) == 3 and rows["epoch 1"].correction is not None
+    assert [row.kind for row in rows.values()][-4:] == ["policy", "control", "control", "variant"]
+    assert [c.against for c in rows["balanced"].controls] == ["rft", "shuffled"]
+    assert len(rows["epoch 1"].controls) == 2 and rows["epoch 1"].correction is not None
     sets = {found.label: found for found in report.records}
-    assert list(sets) == ["epoch 1", "rft", "shuffled", "given", "balanced"]
+    assert list(sets) == ["epoch 1", "rft", "shuffled", "balanced"]
     assert sets["shuffled"].by_strategy == sets["epoch 1"].by_strategy
     assert sum(count > 0 for count in sets["rft"].by_strategy.values()) == 1
-    assert sets["given"].by_strategy["cot"] == sets["given"].counts["problems"]
     assert len(set(sets["balanced"].by_strategy.values())) == 1
 
 
 def test_it_stops_when_validation_gains_no_more_and_keeps_the_best_epoch(home: Path, tiny: Path) -> None:
     """The scripted model answers alike after every training: epoch 2 adds nothing, and epoch 1 is the result."""
     wanted = settings(tiny, "epochs=until-converged", "max_epochs=4", "control=random_strategy",
-                      "evaluation.second_turn=none", "evaluation.each_strategy=last")  # fmt: skip
+                      "evaluation.second_turn=none", "evaluation.each_strategy=last", "epoch2.init=base")  # fmt: skip
     report = read_report(open_ref(smart("smart-demo", wanted)))
     assert report.facts["epochs"].startswith("converged: ")
     labels = [row.label for row in report.tables[0].rows if row.kind == "policy"]
@@ -71,6 +78,7 @@ def test_it_stops_when_validation_gains_no_more_and_keeps_the_best_epoch(home: P
     assert [row.forced is not None for row in report.tables[0].rows if row.kind == "policy"] == [False, True]
     made = stages_run(home)
     assert made["convergence"] == 2 and made["train"] == 2 and made["answer-again"] == 0
+    assert trained_from(home) == {"model": 2}, "with epoch2.init=base every epoch starts from the base"
     store = Store(home / "artifacts")
     answers = [ref for ref in store.list() if store.manifest(ref).metadata["stage"] == "answer"]
     used = [row["text"].split(":")[0] for row in read_rows(store.open(answers[0]) / "completions.jsonl")]
