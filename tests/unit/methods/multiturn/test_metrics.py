@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reasoner.errors import UsageError
@@ -11,6 +11,7 @@ from reasoner.methods.multiturn import metrics
 from tests.unit.methods.multiturn.making import episode
 
 
+@settings(deadline=None)  # the first call imports scipy
 @given(st.lists(st.tuples(st.sampled_from([0, 1, -1]), st.sampled_from([0, 1, -1])), max_size=30))
 def test_delta_is_gained_minus_lost(pairs):
     found = metrics.two_turns([episode("p", i, a, b) for i, (a, b) in enumerate(pairs)])

@@ -124,7 +124,7 @@ def test_rloo_is_unbiased_with_the_values_in_the_reward(tree):
     for a in tree.leaves():
         (grad,) = torch.autograd.grad(tree.logp(a)[1], tree.g)
         for b in tree.leaves():
-            weight = float(tree.probability(a) * tree.probability(b))
+            weight = float((tree.probability(a) * tree.probability(b)).detach())
             for ra in (0, 1):
                 for rb in (0, 1):
                     chance = weight * _bernoulli(tree, a, ra) * _bernoulli(tree, b, rb)
