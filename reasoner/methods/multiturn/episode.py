@@ -51,7 +51,10 @@ class Judged(Record):
 
 @dataclass(frozen=True, slots=True)
 class Turn(Record):
-    """One model-written turn. `token_ids` holds the end token where one was drawn; `logprobs` are the sampler's."""
+    """One model-written turn. `token_ids` holds the end token where one was drawn; `logprobs` are the sampler's.
+
+    An evaluation keeps neither ids nor log-probabilities; `tokens` counts the generated tokens in any case.
+    """
 
     kind: Kind
     problem_id: str
@@ -60,6 +63,7 @@ class Turn(Record):
     logprobs: tuple[float, ...]
     text: str
     finish: str
+    tokens: int
     judged: Judged | None = None
 
     @property
@@ -74,7 +78,8 @@ class Turn(Record):
         judged = row["judged"]
         return cls(
             Kind(row["kind"]), row["problem_id"], tuple(row["prompt_ids"]), tuple(row["token_ids"]),
-            tuple(row["logprobs"]), row["text"], row["finish"], Judged.from_row(judged) if judged else None,
+            tuple(row["logprobs"]), row["text"], row["finish"], row["tokens"],
+            Judged.from_row(judged) if judged else None,
         )  # fmt: skip
 
 

@@ -98,7 +98,7 @@ def _of_turns(name: str, turns: list[Turn]) -> dict[str, float]:
     if not turns:
         return {}
     found = {
-        f"{name}_tokens": mean([len(t.token_ids) for t in turns]),
+        f"{name}_tokens": mean([t.tokens for t in turns]),
         f"{name}_cut": share(turns, lambda t: t.finish == "length"),
     }
     judged = [t.judged for t in turns if t.judged is not None]

@@ -11,7 +11,7 @@ def turn(kind: Kind, problem: str, reward: float | None = None, text: str = "", 
         outcome = {1.0: Outcome.CORRECT, 0.0: Outcome.INCORRECT}.get(float(reward), Outcome.UNSCORED)
         judged = Judged(Verdict(outcome, "test"))
     ids = tuple(range(5, 5 + length))
-    return Turn(kind, problem, (1, 2, 3), ids, (-0.5,) * length, text, "stop", judged)
+    return Turn(kind, problem, (1, 2, 3), ids, (-0.5,) * length, text, "stop", length, judged)
 
 
 def episode(
