@@ -79,13 +79,22 @@ class Rollouts:
         made = self.attempts(problems, group_size, seed)
         return [Episode(t.problem_id, i, t) for t, i in zip(made.verdicts(), made.indices, strict=True)]
 
+    def drawn(self, problems: Sequence[Problem], seed: int, judge: bool) -> list[Episode]:
+        """One attempt a given problem, in order; a problem may come more than once. Unjudged ones have no verdict."""
+        rows = list(enumerate(problems))
+        turns = self._say(self.solver, Kind.ATTEMPT, [self._attempt(p, i) for i, p in rows], seed)
+        if judge:
+            judged = self._judged(problems, turns).result()
+            turns = [replace(t, judged=j) for t, j in zip(turns, judged, strict=True)]
+        return [Episode(t.problem_id, i, t) for i, t in enumerate(turns)]
+
+    def _attempt(self, problem: Problem, index: int) -> tuple[str, int, list[Message]]:
+        return problem.id, index, self.templates.attempt_turn(self.environment.facts(problem))
+
     def attempts(self, problems: Sequence[Problem], group_size: int, seed: int) -> Attempted:
         """Turn 1; the verdicts are computed meanwhile."""
         rows = [(problem, index) for problem in problems for index in range(group_size)]
-        wanted = [
-            (problem.id, index, self.templates.attempt_turn(self.environment.facts(problem)))
-            for problem, index in rows
-        ]
+        wanted = [self._attempt(problem, index) for problem, index in rows]
         turns = self._say(self.solver, Kind.ATTEMPT, wanted, seed)
         owners, indices = [problem for problem, _ in rows], [index for _, index in rows]
         return Attempted(owners, indices, turns, self._judged(owners, turns))
