@@ -68,7 +68,7 @@ def few_shot(
 @stage("verify", kind="attempts", version=1, external=lambda a: solutions.VERSION)
 def verify(out: Draft, completions: ArtifactRef, config: VerifyConfig) -> None:
     """Judge completions; needs no accelerator, so a mended verifier re-scores without one."""
-    out.metadata |= verdicts.judge(out.path, open_ref(completions), config)
+    out.metadata |= verdicts.judge(out.path, open_ref(completions), config, bench().child_progress)
 
 
 @stage("analysis", kind="analysis", version=1)

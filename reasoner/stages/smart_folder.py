@@ -78,7 +78,7 @@ class SmartFolder:
             made = generation.generate(
                 out, bench, asks, self._base(), self.config.engine, decoding, 1, self.config.seed
             )
-        return made | verdicts.judge(out, out, self.config.verify)
+            return made | verdicts.judge(out, out, self.config.verify, bench.child_progress)
 
     def analyse(self) -> dict[str, Any]:
         return smart.analyse(self.path, self._few_shot())
@@ -119,7 +119,7 @@ class SmartFolder:
                 generation.generate(
                     out, bench, asks, model, self.config.engine, config.decoding, config.samples, seed
                 )
-                counts[turn] = verdicts.judge(out, out, self.config.verify)
+                counts[turn] = verdicts.judge(out, out, self.config.verify, bench.child_progress)
                 if turn == "turn1":
                     tried, _ = smart.second_turns(pool, verdicts.read([out]), config, self.config.seed, epoch)
         return counts
@@ -137,7 +137,7 @@ class SmartFolder:
         with self._bench(f"evaluate {name}") as bench:
             decoding = self.config.evaluation.decoding
             generation.generate(out, bench, asks, model, self.config.engine, decoding, 1, self.config.seed)
-        verdicts.judge(out, out, self.config.verify)
+            verdicts.judge(out, out, self.config.verify, bench.child_progress)
         found = evaluate(verdicts.read([out]), confidence=self.config.evaluation.confidence).to_row()
         smart.write_json(out / "evaluation.json", found)
         return found
