@@ -83,7 +83,7 @@ class SmartFolder:
             made = generation.generate(
                 out, bench, asks, self._base(), self.config.engine, decoding, 1, self.config.seed
             )
-        return made | verdicts.judge(out, out, self.config.verify)
+            return made | verdicts.judge(out, out, self.config.verify, bench.child_progress)
 
     def analyse(self) -> dict[str, Any]:
         return smart.analyse(self.path, self._few_shot())
@@ -143,7 +143,7 @@ class SmartFolder:
                 policy.sample(
                     out, bench, pool, first, policy_model, how, self.config.epoch2, self.config.seed, epoch
                 )
-                counts[name] = verdicts.judge(out, out, self.config.verify)
+                counts[name] = verdicts.judge(out, out, self.config.verify, bench.child_progress)
                 first = verdicts.read([out])
         return counts
 
@@ -162,7 +162,7 @@ class SmartFolder:
                 if due:
                     folder, first = _made(out / step), found.get("turn1") if step == "turn2" else None
                     policy.answer(folder, bench, questions_, first, policy_model, asked, self.config.seed)
-                    verdicts.judge(folder, folder, self.config.verify)
+                    verdicts.judge(folder, folder, self.config.verify, bench.child_progress)
                     found[step] = verdicts.read([folder])
         answers = Answers(label, found["turn1"], "policy", found.get("turn2", []), found.get("each", []))
         few_shot = [a for a in self._few_shot(needed=False) if a.problem_id in {p.id for p in questions_}]
