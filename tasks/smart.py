@@ -50,6 +50,12 @@ class Answered:
     each: ArtifactRef | None = None
 
 
+def answer_label(arguments: dict[str, Any]) -> str:
+    """Tells the pass with every strategy forced from the one in which the policy chooses."""
+    forced = " each strategy" if arguments["how"].choice == "each" else ""
+    return f"epoch {arguments['epoch']} {arguments['split']}{forced}"
+
+
 @dataclass(frozen=True, slots=True)
 class Trained:
     """One training: its records and its adapter."""
@@ -94,7 +100,13 @@ def few_shot(
     out.metadata |= generation.generate(out.path, bench(), asks, folder_of(model), engine, decoding, 1, seed)
 
 
-@stage("verify", kind="attempts", version=1, external=lambda a: solutions.VERSION)
+def made_by(completions: ArtifactRef) -> str:
+    """The label of the stage that a reference came from."""
+    return str(verify_ref(completions).metadata.get("label", ""))
+
+
+@stage("verify", kind="attempts", version=1,
+       external=lambda a: solutions.VERSION, label=lambda a: made_by(a["completions"]))  # fmt: skip
 def verify(out: Draft, completions: ArtifactRef, config: VerifyConfig) -> None:
     """Judge completions; needs no accelerator, so a mended verifier re-scores without one."""
     out.metadata |= verdicts.judge(out.path, open_ref(completions), config)
@@ -156,8 +168,7 @@ def merge(
     )
 
 
-@stage("answer", kind="completions", version=2, gpu=True,
-       external=prompt_text, label=lambda a: f"epoch {a['epoch']} {a['split']}")  # fmt: skip
+@stage("answer", kind="completions", version=2, gpu=True, external=prompt_text, label=answer_label)
 def answer(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, split: str, how: AskConfig, seed: int, epoch: int
 ) -> None:

@@ -125,8 +125,12 @@ class Stage:
     def run(self, arguments: dict[str, Any]) -> ArtifactRef:
         """Compute the stage here and now and publish its artifact."""
         context, key, started = current(), self.key(arguments), time.monotonic()
-        facts = {"stage": self.name, "version": self.version, "key": key, "arguments": self.encode(arguments)}
-        with in_stage(key, self.label(arguments)):
+        label = self.label(arguments)
+        facts = {
+            "stage": self.name, "label": label, "version": self.version, "key": key,
+            "arguments": self.encode(arguments),
+        }  # fmt: skip
+        with in_stage(key, label):
             if self.outside:
                 draft = Draft(context.home.work / key, facts)
                 folder = self.function(draft, **arguments)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flows.commands import prefect_settings
+from flows.commands.embedded_server import start_embedded_server
 from reasoner.config.variants import load_variants
 from reasoner.errors import InfrastructureError, UsageError
 from reasoner.home import Home
@@ -18,15 +19,18 @@ def run(name: str, overrides: list[str], remote: bool) -> None:
     prefect_settings.prepare()
     if remote:
         _remote(name, overrides)
-    else:
-        _here(name, overrides)
+        return
+    print(
+        f"{name}: starting; everything is kept in {Home.from_environment().path}", file=sys.stderr, flush=True
+    )
+    start_embedded_server()
+    _here(name, overrides)
 
 
 def _here(name: str, overrides: list[str]) -> None:
     from flows.smart import smart
 
     started, home = time.monotonic(), Home.from_environment()
-    print(f"{name}: starting; everything is kept in {home.path}", file=sys.stderr, flush=True)
     state: Any = smart(name, overrides, return_state=True)
     report: ArtifactRef = state.result()
     from flows.commands.listing import show_result
