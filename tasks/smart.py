@@ -50,6 +50,12 @@ class Answered:
     each: ArtifactRef | None = None
 
 
+def answer_label(arguments: dict[str, Any]) -> str:
+    """Tells the pass with every strategy forced from the one in which the policy chooses."""
+    forced = " each strategy" if arguments["how"].choice == "each" else ""
+    return f"epoch {arguments['epoch']} {arguments['split']}{forced}"
+
+
 @dataclass(frozen=True, slots=True)
 class Trained:
     """One training: its records and its adapter."""
@@ -162,8 +168,7 @@ def merge(
     )
 
 
-@stage("answer", kind="completions", version=2, gpu=True,
-       external=prompt_text, label=lambda a: f"epoch {a['epoch']} {a['split']}")  # fmt: skip
+@stage("answer", kind="completions", version=2, gpu=True, external=prompt_text, label=answer_label)
 def answer(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, split: str, how: AskConfig, seed: int, epoch: int
 ) -> None:
