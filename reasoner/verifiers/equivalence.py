@@ -101,10 +101,10 @@ def _compare(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Resu
     if any(_LONG_WORD.search(plain_syntax(text)) for text in texts):
         return False, "words"  # the parser would read a word as a product of variables
     if left.percent != right.percent:
-        true = (
+        true = [
             f"({text})/100" if side.percent else text for text, side in zip(texts, (left, right), strict=True)
-        )
-        result = expressions.equal(*true, policy)
+        ]
+        result = expressions.equal(true[0], true[1], policy)
         if result[0] or policy.percent == "value":
             return result
     return expressions.equal(*texts, policy)
