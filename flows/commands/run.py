@@ -7,8 +7,7 @@ from typing import Any
 
 from flows.commands import prefect_settings
 from flows.commands.embedded_server import start_embedded_server
-from reasoner.config import compose
-from reasoner.config.smart import SmartConfig
+from reasoner.config.variants import load_variants
 from reasoner.errors import InfrastructureError, UsageError
 from reasoner.home import Home
 from reasoner.records import ArtifactRef
@@ -16,7 +15,7 @@ from reasoner.records import ArtifactRef
 
 def run(name: str, overrides: list[str], remote: bool) -> None:
     """Check the configuration first: a mistake in it costs a second, not the start of a server."""
-    compose.load(name, overrides, SmartConfig)
+    load_variants(name, overrides)
     prefect_settings.prepare()
     if remote:
         _remote(name, overrides)
