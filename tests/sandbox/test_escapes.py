@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from reasoner.errors import SandboxUnavailableError
-from reasoner.sandbox import Limits, Sandbox, Status
+from reasoner.sandbox import Limits, Program, Sandbox, Status, run_programs
 from reasoner.sandbox.jobs import Result
 from reasoner.sandbox.selftest import process_namespace, processes_in
 from reasoner.sandbox.session import Session
@@ -195,6 +195,16 @@ def test_memory_of_all_processes_together(sandbox: Sandbox) -> None:
     result = sandbox.evaluate_calls(source, ["f(8)"], limits=limits)
     assert result.calls[0].status is Status.MEMORY
     assert result.seconds < 8
+
+
+def test_memory_just_under_the_limit_times_workers(sandbox: Sandbox) -> None:
+    """Each may have what its limit says, at the same time as the others, and the judge does not grow with them."""
+    before = resident_bytes()
+    program = "x = bytearray(b'x') * (96 << 20)\nimport time\ntime.sleep(0.3)\nanswer = len(x) >> 20"
+    limits = Limits(wall_seconds=30, memory_mib=192)
+    results = run_programs([Program(program, limits)] * 6, workers=3, sandbox=sandbox)
+    assert [getattr(r, "value", None) for r in results] == ["96.0"] * 6
+    assert resident_bytes() - before < 32 << 20
 
 
 def test_runs_do_not_see_each_other(sandbox: Sandbox) -> None:

@@ -1,6 +1,8 @@
 """Pairs of gold and prediction, written for these tests: SAME must be judged correct, DIFFERENT must not."""
 
 SAME = [
+    ("105", "\uff11\uff10\uff15"),
+    ("105", "\u0661\u0660\u0665"),
     ("6", "(2)(3)"),
     ("24", "2(3)(4)"),
     ("6", "[2][3]"),
@@ -532,6 +534,17 @@ SAME = [
 ]
 
 DIFFERENT = [
+    ("1", "l"),
+    ("1", "I"),
+    ("1", "\u0406"),
+    ("0", "O"),
+    ("0", "\u041e"),
+    ("0", "\u03bf"),
+    ("10", "1O"),
+    ("1", "1\u0338"),
+    ("0", r"\frac{0}{0}"),
+    ("1", "nan"),
+    (r"\infty", r"\frac{1}{0}"),
     ("5", "(2)(3)"),
     ("5", "3(2)"),
     ("5", "{2}{3}"),
