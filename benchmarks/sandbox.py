@@ -3,8 +3,9 @@
     python benchmarks/sandbox.py [--seconds 2] [--repeats 7] > sandbox.json
 
 Compares, in ABBA order, samples a second on all cores: programs of thought in the sandbox, code with three tests judged
-by `verify_code`, and the same program in a bare `python -I -S -B`. Prints JSON: every repeat, medians, and the order-statistic interval of
-about 95 %. The bare subprocess is what isolation is measured against; it is no way to run untrusted code.
+by `verify_code`, and the same program in a bare `python -I -S -B`. Prints JSON: every repeat, medians, and the
+order-statistic interval of about 95 %. The bare subprocess is what isolation is measured against; it is no way to run
+untrusted code.
 """
 
 import argparse
