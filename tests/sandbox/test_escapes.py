@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -255,6 +256,22 @@ def test_nothing_outlives_a_killed_parent(sandbox: Sandbox) -> None:
     while processes_in(namespace) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes_in(namespace) == []
+
+
+def test_nothing_is_left_where_the_outer_process_does_not_react(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that hardly lets it run: it is killed, and the end waits for the rest to go too."""
+    monkeypatch.setattr("reasoner.sandbox.process.END_SECONDS", 0.5)
+    for _ in range(3):
+        with Session(
+            sandbox, "import os, time\nos.fork()\ndef f():\n    while True: time.sleep(1)"
+        ) as session:
+            assert session.pid is not None
+            namespace = process_namespace(session.pid)
+            assert len(processes_in(namespace)) >= 2
+            os.kill(session.pid, signal.SIGSTOP)
+        assert processes_in(namespace) == []
 
 
 def test_a_session_outlives_the_thread_that_started_it(sandbox: Sandbox) -> None:

@@ -151,7 +151,9 @@ def test_the_public_suites(shared_data: Path) -> None:
 
 def test_the_documentation_lists_every_row_of_another_policy(shared_data: Path) -> None:
     text = (Path(__file__).resolve().parents[3] / "docs" / "verdicts.md").read_text()
-    ids = [str(row["id"]) for row in _suite(shared_data) if str(row["id"])[:6] in {k[:6] for k in OTHER_POLICY}]
+    ids = [
+        str(row["id"]) for row in _suite(shared_data) if str(row["id"])[:6] in {k[:6] for k in OTHER_POLICY}
+    ]
     wrong = [
         row["id"]
         for row in _suite(shared_data)

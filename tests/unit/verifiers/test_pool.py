@@ -51,6 +51,7 @@ def _children() -> set[int]:
 POISON = [
     r"\boxed{5^{5^{5^5}}}",
     r"\boxed{(9^{9^{9}})!}",
+    r"\boxed{9^{9^{9}} 2 i 9^{9^{9}}}",
     "{" * 100_000 + "1" + "}" * 100_000,
     r"\boxed{" + "{" * 100_000 + "1" + "}" * 100_000 + "}",
     r"\frac{1}{2}+" * 90_000,
@@ -95,7 +96,7 @@ def test_poison_is_incorrect_within_the_limit_and_the_rows_around_it_are_judged(
 def test_a_response_that_hangs_is_tried_twice_and_then_incorrect(pool: MathPool) -> None:
     hung, fine = pool.verdicts([MathItem("x+1", HANGS), MathItem("2", r"\boxed{2}")])
     assert (hung.outcome, hung.reason) == ("incorrect", "timeout")
-    assert 2 * TIMEOUT <= hung.seconds < 4 * TIMEOUT
+    assert 2 * TIMEOUT <= hung.seconds < 2 * WALL_FACTOR * TIMEOUT
     assert fine.correct
 
 
