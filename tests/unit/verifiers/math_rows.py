@@ -1,6 +1,8 @@
 """Pairs of gold and prediction, written for these tests: SAME must be judged correct, DIFFERENT must not."""
 
 SAME = [
+    ("1.642", "1 321/500"),
+    ("1234.5", "1 234 1/2"),
     ("105", "\uff11\uff10\uff15"),
     ("105", "\u0661\u0660\u0665"),
     ("6", "(2)(3)"),
@@ -534,6 +536,7 @@ SAME = [
 ]
 
 DIFFERENT = [
+    ("2.642", "1 321/500"),
     ("1", "l"),
     ("1", "I"),
     ("1", "\u0406"),
