@@ -2,9 +2,10 @@
 
     python benchmarks/sandbox.py [--seconds 2] [--repeats 7] > sandbox.json
 
-Compares, in ABBA order, programs a second in the sandbox (A) with the same programs in a bare
-`python -I -S -B` (B), on all cores. Prints JSON: every repeat, medians, and the order-statistic interval of
-about 95 %. The bare subprocess is what isolation is measured against; it is no way to run untrusted code.
+Compares, in ABBA order, samples a second on all cores: programs of thought in the sandbox, code with three tests judged
+by `verify_code`, and the same program in a bare `python -I -S -B`. Prints JSON: every repeat, medians, and the
+order-statistic interval of about 95 %. The bare subprocess is what isolation is measured against; it is no way to run
+untrusted code.
 """
 
 import argparse
@@ -21,8 +22,19 @@ from scipy.stats import binom
 from reasoner.sandbox import Sandbox, stream_programs
 from reasoner.sandbox.process import ENVIRONMENT, interpreter
 from reasoner.sandbox.selftest import passed, self_test
+from reasoner.verifiers.code import CodeItem, stream_verdicts
 
 PROGRAM = "total = 0\nfor day in range(1, 31):\n    total += 3 * day\nanswer = total / 2\n"
+
+
+CODE = "def larger(a, b):\n    return a if a > b else b\n"
+TESTS = ("assert larger(1, 2) == 2", "assert larger(-1, -2) == -1", "assert larger(5, 5) == 5")
+
+
+def judged(sandbox: Sandbox, count: int, workers: int) -> None:
+    items = [CodeItem(CODE, TESTS)] * count
+    for _, found in stream_verdicts(items, workers=workers, timeout=30, sandbox=sandbox):
+        assert found.verdict.correct, found
 
 
 def sandboxed(sandbox: Sandbox, count: int, workers: int) -> None:
@@ -67,30 +79,34 @@ def main() -> None:
     sandbox = Sandbox.detect()
     arms: dict[str, Callable[[int], None]] = {
         "sandbox": lambda count: sandboxed(sandbox, count, options.workers),
+        "code with tests": lambda count: judged(sandbox, count, options.workers),
         "bare": lambda count: bare(count, options.workers),
     }
     rates: dict[str, list[float]] = {name: [] for name in arms}
     for run in arms.values():
         run(options.workers)  # warm the page cache
     for repeat in range(options.repeats):
-        order = ["sandbox", "bare"] if repeat % 2 == 0 else ["bare", "sandbox"]
-        for name in order:
+        for name in list(arms) if repeat % 2 == 0 else reversed(arms):
             rates[name].append(round(rate(arms[name], options.seconds), 2))
-    ratios = [b / a for a, b in zip(rates["sandbox"], rates["bare"], strict=True)]
+    slower = {
+        name: [b / a for a, b in zip(rates[name], rates["bare"], strict=True)]
+        for name in arms
+        if name != "bare"
+    }
     report = {
-        "claim": "at least 20 small programs a second on 2 cores",
+        "claim": "at least 20 samples a second on 2 cores",
         "backend": sandbox.backend,
         "self_test_passed": passed(self_test()),
         "cores": os.cpu_count(),
         "workers": options.workers,
         "load_at_end": os.getloadavg()[0],
-        "programs_per_second": {
+        "samples_per_second": {
             name: {"median": statistics.median(values), "interval": interval(values), "all": values}
             for name, values in rates.items()
         },
         "times_slower_than_bare": {
-            "median": round(statistics.median(ratios), 2),
-            "interval": [round(x, 2) for x in interval(ratios)],
+            name: {"median": round(statistics.median(r), 2), "interval": [round(x, 2) for x in interval(r)]}
+            for name, r in slower.items()
         },
     }
     print(json.dumps(report, indent=1))

@@ -14,12 +14,15 @@ def audit_rewards(name: str, as_json: bool, limit: int | None, workers: int | No
 
     home = Home.from_environment()
     run = runs.open_run(runs.find_run(name, home), home)
+    attempts = opinions.read_attempts(run)
+    chosen = attempts if limit is None else opinions.part_of(attempts, limit)
+    config = run.verify.model_copy(update={"workers": workers or run.verify.workers})
     progress = Progress()
     try:
-        reviewed = opinions.review(run, limit=limit, workers=workers, show=progress.update)
+        reviewed = opinions.review(chosen, config, progress.update)
     finally:
         progress.close()
-    audit = findings.find(run.name, reviewed, run.missing)
+    audit = findings.find(run.name, reviewed, run.missing, len(attempts))
     if as_json:
         json.dump(audit.to_row(), sys.stdout, indent=1, ensure_ascii=False)
         print()

@@ -33,6 +33,8 @@ class Audit(Record):
 
     run: str
     attempts: int
+    whole: int
+    """Attempts of the run; more than `attempts` where only a part was looked at."""
     sources: dict[str, dict[str, int]]
     """Recorded outcomes by source."""
     not_run: int
@@ -58,8 +60,10 @@ class Audit(Record):
     """Artifacts of the run that are gone, so that attempts may be lacking here."""
 
 
-def find(run: str, reviewed: Sequence[Reviewed], missing: Iterable[str] = ()) -> Audit:
-    """Everything there is to say about some reviewed attempts."""
+def find(
+    run: str, reviewed: Sequence[Reviewed], missing: Iterable[str] = (), whole: int | None = None
+) -> Audit:
+    """Everything there is to say about some reviewed attempts, `whole` being how many the run has."""
     paid = [r for r in reviewed if r.attempt.verdict.correct]
     judged = [r for r in reviewed if r.now is not None]
     prose = [r for r in judged if r.second is not None and r.attempt.strategy is not Strategy.POT]
@@ -71,6 +75,7 @@ def find(run: str, reviewed: Sequence[Reviewed], missing: Iterable[str] = ()) ->
     return Audit(
         run=run,
         attempts=len(reviewed),
+        whole=len(reviewed) if whole is None else whole,
         sources=_by_source(reviewed),
         not_run=len(reviewed) - len(judged),
         changed=_finding([r for r in judged if _changed(r)], judged, _change),

@@ -22,7 +22,8 @@ WIDTH = 100
 
 def lines(audit: Audit) -> Iterator[str]:
     """The audit for a terminal; every figure has its denominator."""
-    yield f"{audit.run}: {audit.attempts} attempts"
+    part = f" of {audit.whole}" if audit.whole > audit.attempts else ""
+    yield f"{audit.run}: {audit.attempts}{part} attempts"
     yield from _sources(audit)
     yield ""
     width = max(map(len, WORDS.values()))

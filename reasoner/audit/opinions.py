@@ -38,9 +38,13 @@ class Reviewed:
     second: Verdict | None = None
 
 
-def read_attempts(run: Run, limit: int | None) -> list[tuple[Source, Attempt, dict[str, Any]]]:
-    """Attempts with the rows of completions that they judge; with `limit` a part that is the same every time."""
-    found = []
+Row = tuple[Source, Attempt, dict[str, Any]]
+"""Where an attempt comes from, the attempt, and the row of completions that it judges."""
+
+
+def read_attempts(run: Run) -> list[Row]:
+    """All attempts of a run. Raises DataError where attempts and completions do not fit."""
+    found: list[Row] = []
     for source in run.sources:
         rows = read_rows(source.completions)
         attempts = verdicts.read([source.attempts.parent])
@@ -49,18 +53,17 @@ def read_attempts(run: Run, limit: int | None) -> list[tuple[Source, Attempt, di
                 f"{source.attempts} does not judge {source.completions} row by row; run the stage again"
             )
         found += [(source, attempt, row) for attempt, row in zip(attempts, rows, strict=True)]
-    if limit is not None and limit < len(found):
-        order = sorted(range(len(found)), key=lambda i: content_hash([i, found[i][1].text], 16))
-        found = [found[i] for i in sorted(order[:limit])]
     return found
 
 
-def review(
-    run: Run, *, limit: int | None = None, workers: int | None = None, show: Show = lambda *_: None
-) -> list[Reviewed]:
-    """Every attempt of `run`, or `limit` of them, judged again. Raises DataError for files that do not fit."""
-    found = read_attempts(run, limit)
-    config = run.verify.model_copy(update={"workers": workers or run.verify.workers})
+def part_of(found: Sequence[Row], limit: int) -> list[Row]:
+    """`limit` attempts spread over all of them, the same ones every time."""
+    order = sorted(range(len(found)), key=lambda i: content_hash([i, found[i][1].text], 16))
+    return [found[i] for i in sorted(order[:limit])]
+
+
+def review(found: Sequence[Row], config: VerifyConfig, show: Show = lambda *_: None) -> list[Reviewed]:
+    """Attempts judged again, with a second opinion."""
     able = sandbox_is_there()
     reviewed: list[Reviewed | None] = [None] * len(found)
     judged = [i for i, (_, attempt, _) in enumerate(found) if able or attempt.strategy is not Strategy.POT]

@@ -22,6 +22,7 @@ from importlib import resources
 from typing import Any
 
 from reasoner.sandbox.jobs import Limits, Status
+from reasoner.sandbox.namespaces import process_namespace, processes_in
 
 START_SECONDS = 30.0
 """Longest time for the set-up of namespaces; more is the machine's failure, not the program's."""
@@ -254,17 +255,26 @@ class Child:
             try:
                 poll = select.poll()
                 poll.register(pidfd, select.POLLIN)
-                poll.poll(END_SECONDS * 1000)
+                ended = poll.poll(END_SECONDS * 1000)
             finally:
                 os.close(pidfd)
+            namespace = "" if ended else process_namespace(pid)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)  # it is not reaped yet, so the number is still its own
             self._process.wait()
+            _wait_until_empty(namespace)
         self._selector.close()
         for file in (self._process.stdin, self._process.stdout, self._process.stderr):
             if file is not None:
                 with contextlib.suppress(OSError):
                     file.close()
+
+
+def _wait_until_empty(namespace: str) -> None:
+    """The kernel kills init when the outer process has gone; on a busy machine that takes moments."""
+    deadline = time.monotonic() + END_SECONDS
+    while namespace and processes_in(namespace) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def _signalled(number: int) -> Stopped:

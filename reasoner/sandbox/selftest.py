@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.sandbox.jobs import Status
+from reasoner.sandbox.namespaces import process_namespace, processes_in
 from reasoner.sandbox.process import ENVIRONMENT, Stopped
 from reasoner.sandbox.sandbox import Sandbox
 from reasoner.sandbox.session import Session
@@ -173,24 +174,3 @@ def _killing(sandbox: Sandbox) -> Iterator[Check]:
     yield Check("nothing outlives it", not left if namespace else None, f"{len(left)} processes left")
     early = sandbox.evaluate_program("import os\nos._exit(0)")
     yield Check("an early exit is no answer", early.status is Status.KILLED, early.message)
-
-
-def process_namespace(outer: int) -> str:
-    """The process namespace that the children of process `outer` live in, or an empty string."""
-    try:
-        return os.readlink(f"/proc/{outer}/ns/pid_for_children")
-    except OSError:
-        return ""
-
-
-def processes_in(namespace: str) -> list[int]:
-    """Processes of this machine that live in a process namespace."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if os.readlink(entry / "ns" / "pid") == namespace:
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found

@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reasoner.config.smart import VerifyConfig
-from reasoner.errors import InfrastructureError
+from reasoner.errors import InfrastructureError, SandboxUnavailableError
 from reasoner.methods.smart.attempts import Attempt
 from reasoner.methods.smart.parse import parse_response
 from reasoner.prompts.solution_end import whole_solution
 from reasoner.records import Outcome, Strategy, Verdict
+from reasoner.sandbox import Sandbox
 from reasoner.stages.generation import FILE as COMPLETIONS
 from reasoner.store.rows import read_rows, write_rows
+from reasoner.verifiers import solutions
+from reasoner.verifiers.numbers import TOLERANCE
 from reasoner.verifiers.solutions import Answer, verify_solutions
 
 FILE = "attempts.jsonl"
@@ -27,7 +30,7 @@ OnProgress = Callable[[dict[str, Any]], None]
 def judge(
     out: Path, completions: Path, config: VerifyConfig, on_progress: OnProgress | None = None
 ) -> dict[str, Any]:
-    """Write one attempt a completion; returns counts by outcome and reason."""
+    """Write one attempt a completion; returns counts by outcome and reason, and what judged, for the manifest."""
     attempts = judged(read_rows(completions / COMPLETIONS), config, on_progress)
     _stop_if_unscored(attempts, config)
     write_rows(out / FILE, [attempt.to_row() for attempt in attempts])
@@ -35,6 +38,9 @@ def judge(
         "attempts": len(attempts),
         "outcomes": dict(sorted(Counter(str(a.verdict.outcome) for a in attempts).items())),
         "reasons": dict(sorted(Counter(a.verdict.reason for a in attempts).items())),
+        "verifier": solutions.VERSION,
+        "tolerance": TOLERANCE,
+        "sandbox": _backend(),
     }
 
 
@@ -104,6 +110,14 @@ def _attempt(row: dict[str, Any], parts: Parts, verdict: Verdict) -> Attempt:
         verdict=timeless,
         finish=parts.finish,
     )
+
+
+def _backend() -> str | None:
+    """The sandbox of this machine; None where it has none, so that no program was run."""
+    try:
+        return Sandbox.detect().backend
+    except SandboxUnavailableError:
+        return None
 
 
 def _stop_if_unscored(attempts: Sequence[Attempt], config: VerifyConfig) -> None:

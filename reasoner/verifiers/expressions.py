@@ -100,7 +100,10 @@ def _with_imaginary_unit(expression: Any) -> Any:
     if not isinstance(expression, Basic | MatrixBase) or expression.has(Sum, Product):
         return expression
     units = {symbol: I for symbol in expression.free_symbols if getattr(symbol, "name", "") == "i"}
-    return expression.xreplace(units) if units else expression
+    if not units:
+        return expression
+    _check_magnitude(expression)  # putting it in evaluates what the parser left alone
+    return expression.xreplace(units)
 
 
 def equal(gold: str, prediction: str, policy: MathPolicy) -> tuple[bool, str]:

@@ -28,6 +28,7 @@ from reasoner.errors import InfrastructureError
 from reasoner.records import Outcome, Verdict
 from reasoner.verifiers.math import MathItem
 from reasoner.verifiers.policy import MathPolicy
+from reasoner.verifiers.worker import WALL_FACTOR
 
 Opinion = Literal["ours", "math_verify"]
 WINDOW = 512
@@ -45,7 +46,7 @@ class Worker:
     """One worker process and its socket. Not thread safe."""
 
     def __init__(self, policy: MathPolicy, timeout: float, opinion: Opinion = "ours") -> None:
-        self._limit = 3 * timeout + _GRACE
+        self._limit = 3 * WALL_FACTOR * timeout + _GRACE
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         self._socket, theirs = socket.socketpair()
         root = str(Path(__file__).resolve().parents[2])
@@ -208,7 +209,7 @@ def verify_math(
 ) -> Iterator[Verdict]:
     """One verdict an item, in order, judged in `workers` killable processes (None: one a core).
 
-    `timeout` is the wall-clock limit of one try in seconds; a row that hits it is tried once more. Raises
+    `timeout` is the limit of one try in seconds of processor time; a row that hits it is tried once more. Raises
     InfrastructureError where no worker can start. The workers end with the iterator.
     """
     with MathPool(workers=workers, timeout=timeout, policy=policy) as pool:

@@ -19,7 +19,7 @@ _BASE = re.compile(
 )
 _BASE_NAMES = {"two": "2", "three": "3", "five": "5", "eight": "8", "ten": "10"}
 _MIXED_ILL = re.compile(r"^[-+]?\(?[0-9]+\)?\s+[0-9]+\s?/\s?[0-9]+$")
-_SPACED_THOUSANDS = re.compile(r"(?<![0-9])([0-9]{1,3}(?: [0-9]{3})+)(?![0-9])")
+_SPACED_THOUSANDS = re.compile(r"(?<![0-9])([0-9]{1,3}(?: [0-9]{3})+)(?![0-9]|\s?/)")
 _DECIMAL_COMMA = re.compile(r"^([-+]?[0-9]+),([0-9]+)$")
 _REPEATING = re.compile(r"^([-+]?)([0-9]*)\.([0-9]*)\\overline\s*\{([0-9]+)\}$")
 CLOCK = re.compile(r"^([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?\s*([ap])?\.?\s?(?:m\.?)?$", re.IGNORECASE)

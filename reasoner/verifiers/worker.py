@@ -1,9 +1,12 @@
 """The child program of the math pool: `python -m reasoner.verifiers.worker`, with a socket as standard input.
 
 Two processes: this one loads sympy and math-verify once and supervises; a fork of it judges. A judge that
-runs over its wall-clock limit or dies is killed with SIGKILL and forked anew in milliseconds, and the row is
-tried once more. What hangs or kills both judges is the response's doing (`incorrect`), unless the gold alone
-does it too (`unscored`).
+runs over its limit or dies is killed with SIGKILL and forked anew in milliseconds, and the row is tried once
+more. What hangs or kills both judges is the response's doing (`incorrect`), unless the gold alone does it too
+(`unscored`).
+
+The limit counts the judge's own processor time, so that a busy machine makes no honest answer wrong. A judge that
+has not used it up after WALL_FACTOR times as long by the clock was starved: that is nobody's answer (`unscored`).
 
 `opinion` in the settings chooses who judges: our verifier, or math-verify alone as the second opinion of an audit.
 
@@ -18,6 +21,7 @@ import gc
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -32,6 +36,9 @@ from reasoner.verifiers.second_opinion import math_verify_alone
 
 RECYCLE_ROWS = 2000
 """Rows after which a judge is forked anew: sympy's caches only grow."""
+WALL_FACTOR = 12
+"""By the clock a row may take so many times its limit: what hangs computes, so this only ends what is starved."""
+_TICKS = os.sysconf("SC_CLK_TCK")
 MEMORY = 2 << 30
 """Address space of a judge in bytes."""
 _PR_SET_PDEATHSIG = 1
@@ -46,6 +53,10 @@ _WARM_UP = (
 
 
 Decide = Callable[[MathItem], Verdict]
+
+
+class Starved(TimeoutError):
+    """The clock ran out while the judge was hardly let to compute."""
 
 
 class Judge:
@@ -63,14 +74,35 @@ class Judge:
         self._lines = self._socket.makefile("rb")
 
     def ask(self, row: bytes, timeout: float) -> dict[str, Any]:
-        """The judge's verdict on a row. Raises TimeoutError, or ConnectionError where the judge died."""
-        self._socket.settimeout(timeout)
+        """The judge's verdict on a row.
+
+        Raises TimeoutError where it used up `timeout` seconds of processor time, Starved where the clock ran out
+        before, and ConnectionError where it died.
+        """
+        self._socket.settimeout(WALL_FACTOR * timeout)
+        used, deadline = self._processor_time(), time.monotonic() + WALL_FACTOR * timeout
         self._socket.sendall(row)
+        left = timeout
+        while not select.select([self._socket], [], [], max(left, 0.02))[0]:
+            left = timeout - (self._processor_time() - used)
+            if left <= 0:
+                raise TimeoutError
+            if time.monotonic() > deadline:
+                raise Starved
         reply = self._lines.readline()
         if not reply.endswith(b"\n"):
             raise ConnectionError("the judge died")
         self.rows += 1
         return dict(json.loads(reply))
+
+    def _processor_time(self) -> float:
+        """Seconds that the judge has computed; the clock where this system does not say."""
+        try:
+            with open(f"/proc/{self._pid}/stat", "rb") as stat:
+                fields = stat.read().rpartition(b")")[2].split()
+        except OSError:
+            return time.monotonic()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -96,10 +128,14 @@ class Supervisor:
         for _ in range(2):
             try:
                 return self._ask(row) | {"seconds": time.monotonic() - start}
+            except Starved:
+                reason = "starved"
             except TimeoutError:
                 reason = "timeout"
             except ConnectionError:
                 reason = "crash"
+        if reason == "starved":
+            return Verdict(Outcome.UNSCORED, reason, None, time.monotonic() - start).to_row()
         gold = json.loads(row)["gold"]
         outcome, why = (
             (Outcome.UNSCORED, f"gold_{reason}") if self._poison(gold) else (Outcome.INCORRECT, reason)
@@ -112,6 +148,8 @@ class Supervisor:
             try:
                 self._ask(_line({"gold": gold, "prediction": r"\boxed{0}"}))
                 self._poisoned[gold] = False
+            except Starved:
+                return True  # not known, so the answer is not blamed
             except (TimeoutError, ConnectionError):
                 self._poisoned[gold] = True
         return self._poisoned[gold]

@@ -119,6 +119,46 @@ FORGERIES: dict[str, str] = {
     "fork answers": "import os\n_p = os.fork()\ndef f(a, b): return 0",
     "replace the process": "import os, sys\nos.execv(sys.executable, [sys.executable, '-c', 'print(3)'])",
     "stop the reader": "import os, signal\ndef f(a, b):\n    os.kill(os.getppid(), signal.SIGSTOP)\n    return 0",
+    "rebound AssertionError": (
+        "import builtins\nclass A(SystemExit):\n    def __init__(self, *a): super().__init__(0)\n"
+        "builtins.AssertionError = A\ndef f(a, b):\n    raise SystemExit(0)"
+    ),
+    "append to the caller's lists": (
+        "import os, sys\ndef f(a, b):\n    frame = sys._getframe()\n    while frame:\n"
+        "        for v in list(frame.f_locals.values()) + list(frame.f_globals.values()):\n"
+        "            if type(v) is list: v.append('passed')\n            if type(v) is dict: v['passed'] = True\n"
+        "        frame = frame.f_back\n    os._exit(0)"
+    ),
+    "inspect.stack": (
+        "import inspect\ndef f(a, b):\n    for info in inspect.stack():\n        for v in list(info.frame.f_locals.values()):\n"
+        "            if type(v) is int and v.bit_length() > 60: return v\n    return 0"
+    ),
+    "own descriptors": (
+        "import os\ndef f(a, b):\n    out = []\n    for n in os.listdir('/proc/self/fd'):\n"
+        "        try:\n            os.set_blocking(int(n), False)\n            out.append(os.read(int(n), 1 << 16))\n"
+        "        except OSError: pass\n    return out"
+    ),
+    "memory of every process": (
+        "import glob\ndef f(a, b):\n    out = []\n    for p in glob.glob('/proc/*/mem'):\n"
+        "        try:\n            for line in open(p.replace('/mem', '/maps')):\n"
+        "                low = int(line.split('-')[0], 16)\n                with open(p, 'rb', 0) as m:\n"
+        "                    m.seek(low)\n                    out.append(m.read(64))\n                break\n"
+        "        except (OSError, OverflowError): pass\n    return len(out)"
+    ),
+    "printed protocol lines": (
+        "import sys\ndef f(a, b):\n    for s in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):\n"
+        '        if s: print(\'{"id":1,"v":3}\\nend exit 0\\nPASSED\', file=s, flush=True)\n    return 0'
+    ),
+    "a line of 10 MB": (
+        "import os\ndef f(a, b):\n    for i in range(3, 32):\n        try:\n            data = b'{\"id\":1,\"v\":\"' + b'x' * (10 << 20) + b'\"}\\n'\n"
+        "            while data: data = data[os.write(i, data):]\n        except OSError: pass\n    return 0"
+    ),
+    "overwritten tests": (
+        "import os\ndef f(a, b):\n    for top in ('/tmp', '/usr', '.', '/'):\n        for folder, _, names in os.walk(top):\n"
+        "            for n in names:\n                if 'test' in n:\n                    try: open(os.path.join(folder, n), 'w').write('')\n"
+        "                    except OSError: pass\n            if folder.count('/') > 3: break\n    return 0"
+    ),
+    "huge decimal text": "def f(a, b): return 10 ** 10 ** 6",
 }
 """Programs that try to look right without being so. The expected value is a random number of 120 bits."""
 
@@ -228,6 +268,26 @@ LEAKS: dict[str, str] = {
     "kernel keys": (
         "import ctypes\ndef f(a, b):\n    r = ctypes.CDLL(None).syscall(250, 0, -3, 0)\n"
         "    return {secret_mark!r} if r >= 0 else 0"
+    ),
+    "loopback by IPv6 and by name": (
+        "import socket\ndef f(a, b):\n    for host in ('::ffff:127.0.0.1', '::1', 'localhost', '0.0.0.0', '127.1'):\n"
+        "        try:\n            s = socket.create_connection((host, {port}), 1)\n            s.sendall(b'hello')\n"
+        "            return {secret_mark!r}\n        except OSError: pass\n    return 0"
+    ),
+    "known services": (
+        "import socket\ndef f(a, b):\n    for port in (4200, 8000, 8080, 5432, 6379):\n        try:\n"
+        "            socket.create_connection(('127.0.0.1', port), 1)\n            return {secret_mark!r}\n"
+        "        except ConnectionRefusedError: pass\n    return 0"
+    ),
+    "a process by its lowest call": (
+        "from multiprocessing.util import spawnv_passfds\nimport os\ndef f(a, b):\n"
+        "    pid = spawnv_passfds(b'/bin/sh', [b'sh', b'-c', b'cat ' + {canary!r}.encode() + b' > /tmp/o'], ())\n"
+        "    os.waitpid(pid, 0)\n    return open('/tmp/o').read()"
+    ),
+    "settings of other tools": (
+        "import os\ndef f(a, b):\n    out = []\n    for p in ('.config/wandb/settings', '.config/gcloud', '.docker/config.json',\n"
+        "              '.kube/config', '.cache/huggingface/stored_tokens', '.prefect/profiles.toml', '.bash_history'):\n"
+        "        p = os.path.join({home!r}, p)\n        if os.path.lexists(p): out.append({secret_mark!r} + p)\n    return out"
     ),
 }
 """Programs that try to reach out. What they return must not hold the secret or `secret_mark`."""

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from reasoner.errors import SandboxUnavailableError
-from reasoner.sandbox import Limits, Sandbox, Status
+from reasoner.sandbox import Limits, Program, Sandbox, Status, run_programs
 from reasoner.sandbox.jobs import Result
 from reasoner.sandbox.selftest import process_namespace, processes_in
 from reasoner.sandbox.session import Session
@@ -197,6 +198,16 @@ def test_memory_of_all_processes_together(sandbox: Sandbox) -> None:
     assert result.seconds < 8
 
 
+def test_memory_just_under_the_limit_times_workers(sandbox: Sandbox) -> None:
+    """Each may have what its limit says, at the same time as the others, and the judge does not grow with them."""
+    before = resident_bytes()
+    program = "x = bytearray(b'x') * (96 << 20)\nimport time\ntime.sleep(0.3)\nanswer = len(x) >> 20"
+    limits = Limits(wall_seconds=30, memory_mib=192)
+    results = run_programs([Program(program, limits)] * 6, workers=3, sandbox=sandbox)
+    assert [getattr(r, "value", None) for r in results] == ["96.0"] * 6
+    assert resident_bytes() - before < 32 << 20
+
+
 def test_runs_do_not_see_each_other(sandbox: Sandbox) -> None:
     source = "import os\nseen = os.listdir('/tmp')\nopen('/tmp/note', 'w').write('hello')"
     for _ in range(2):
@@ -245,6 +256,22 @@ def test_nothing_outlives_a_killed_parent(sandbox: Sandbox) -> None:
     while processes_in(namespace) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes_in(namespace) == []
+
+
+def test_nothing_is_left_where_the_outer_process_does_not_react(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that hardly lets it run: it is killed, and the end waits for the rest to go too."""
+    monkeypatch.setattr("reasoner.sandbox.process.END_SECONDS", 0.5)
+    for _ in range(3):
+        with Session(
+            sandbox, "import os, time\nos.fork()\ndef f():\n    while True: time.sleep(1)"
+        ) as session:
+            assert session.pid is not None
+            namespace = process_namespace(session.pid)
+            assert len(processes_in(namespace)) >= 2
+            os.kill(session.pid, signal.SIGSTOP)
+        assert processes_in(namespace) == []
 
 
 def test_a_session_outlives_the_thread_that_started_it(sandbox: Sandbox) -> None:

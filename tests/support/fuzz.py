@@ -149,6 +149,14 @@ def _balanced(text: str) -> bool:
     return depth == 0 and not text.endswith("\\")
 
 
+def prose_around_a_box_changes_nothing(tools: Tools, example: tuple[Pair, str, str]) -> None:
+    """What is said before and behind the last box, other than a withdrawal, is no answer."""
+    pair, before, behind = example
+    answer = f"\\boxed{{{pair.response}}}"
+    alone, among = (tools.judge(pair.gold, text) for text in (answer, f"{before}{answer}{behind}"))
+    assert (alone.outcome, alone.reason) == (among.outcome, among.reason), (example, alone, among)
+
+
 def program_readers_never_raise(tools: Tools, text: str) -> None:
     started = time.monotonic()
     extract_code(text, "f")
@@ -272,6 +280,42 @@ SOURCES = st.lists(
     ),
     max_size=25,
 ).map("".join)
+BEFORE = st.lists(
+    st.sampled_from(
+        [
+            "We have $x = 12$ and $y = 7$. ",
+            "First, 3 + 4 = 7.\n",
+            "The answer is not 5 yet. ",
+            "So \\boxed{77} is a first try.\n\n",
+            "Is it 1/2? Let me see.\n",
+            "Answer: 12\nThat is one half of it. ",
+            "<think>\\boxed{3}</think>\n",
+            "In short, ",
+            "\\[ \\frac{1}{2} + \\sqrt{3} \\]\n",
+            "#### Step 2\n",
+            "**Therefore** ",
+            "It costs $5 and then $6. ",
+        ]
+    ),
+    max_size=4,
+).map("".join)
+BEHIND = st.sampled_from(
+    [
+        "",
+        ".",
+        "$",
+        " cm.",
+        "\n",
+        "\n\nThis completes the solution.",
+        " as claimed.",
+        ", which is what we wanted.",
+        "\n\nCheck: 3 + 4 = 7.",
+        " I hope it is correct.",
+        "<|im_end|>",
+        "</s>",
+    ]
+)
+BOXED = spellings.number_pairs(PLAIN + MATHEMATICAL, True, ("{}",))
 RESULT_LINES = st.dictionaries(st.sampled_from("vreoxmalid"), spellings.json_trees)
 ITEMS = st.lists(spellings.values, min_size=2, max_size=4, unique=True)
 
@@ -310,6 +354,7 @@ PROPERTIES = (
         nothing_breaks_the_judge, 4,
     ),
     Property("itself", spellings.garbage, a_readable_gold_equals_itself, 2),
+    Property("prose", st.tuples(BOXED, BEFORE, BEHIND), prose_around_a_box_changes_nothing, 2),
     Property("program readers", st.one_of(spellings.garbage, SOURCES), program_readers_never_raise, 8),
     Property("result lines", RESULT_LINES, result_lines_never_raise, 8),
     Property("rows", LINES, rows_fail_with_a_data_error, 4),

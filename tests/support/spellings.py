@@ -139,12 +139,14 @@ class Pair:
 
 
 @st.composite
-def number_pairs(draw: st.DrawFn, spellings: tuple[Spelling, ...], same: bool) -> Pair:
+def number_pairs(
+    draw: st.DrawFn, spellings: tuple[Spelling, ...], same: bool, responses: tuple[str, ...] = RESPONSES
+) -> Pair:
     """A gold and a response that states the same number written differently, or another number."""
     value = draw(values)
     stated = value if same else draw(others(value))
     gold, answer = draw(spelt(value, spellings)), draw(spelt(stated, spellings))
-    return Pair(gold, draw(st.sampled_from(RESPONSES)).format(answer), value, stated)
+    return Pair(gold, draw(st.sampled_from(responses)).format(answer), value, stated)
 
 
 def others(value: Fraction) -> st.SearchStrategy[Fraction]:

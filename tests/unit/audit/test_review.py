@@ -14,7 +14,7 @@ import pytest
 from reasoner.audit import opinions
 from reasoner.audit.findings import Audit, Finding, find
 from reasoner.audit.lines import WORDS, lines
-from reasoner.audit.opinions import Reviewed, read_attempts, review
+from reasoner.audit.opinions import Reviewed, part_of, read_attempts, review
 from reasoner.audit.runs import open_run
 from reasoner.audit.work import shows_work
 from reasoner.errors import DataError, SandboxUnavailableError
@@ -64,7 +64,7 @@ def found(finding: Finding) -> list[str]:
 def test_every_planted_fault_is_found_and_no_honest_attempt_is(sandbox: Sandbox, tmp_path: Path) -> None:
     shown: list[tuple[str, int, int]] = []
     run = run_of(tmp_path, GIVEN)
-    audit = find(run.name, review(run, show=lambda *facts: shown.append(facts)))
+    audit = find(run.name, review(read_attempts(run), run.verify, lambda *facts: shown.append(facts)))
     assert audit.attempts == 9 and audit.sources == {
         "few-shot cot pool": {"correct": 6, "incorrect": 2, "unscored": 1}
     }
@@ -87,16 +87,19 @@ def test_without_a_sandbox_programs_are_counted_and_prose_is_judged(
 
     monkeypatch.setattr(opinions.Sandbox, "detect", detect)
     run = run_of(tmp_path, GIVEN)
-    audit = find(run.name, review(run))
+    audit = find(run.name, review(read_attempts(run), run.verify))
     assert audit.not_run == 2 and found(audit.changed) == ["p2"] and found(audit.suspects) == ["p6"]
     assert any("2 programs were not run: no sandbox" in line for line in lines(audit))
 
 
 def test_a_limit_takes_the_same_attempts_every_time(tmp_path: Path) -> None:
     run = run_of(tmp_path, [one for one in GIVEN if one["strategy"] == "cot"])
-    first, again = ([row["problem_id"] for _, _, row in read_attempts(run, 3)] for _ in range(2))
+    rows = read_attempts(run)
+    first, again = ([row["problem_id"] for _, _, row in part_of(rows, 3)] for _ in range(2))
     assert first == again and len(first) == 3 and first == sorted(first)
-    assert len(read_attempts(run, 100)) == len(read_attempts(run, None)) == 5
+    assert part_of(rows, 100) == rows and len(rows) == 5
+    part = find("r", [reviewed("correct", "correct", "cot")], whole=5)
+    assert next(iter(lines(part))) == "r: 1 of 5 attempts"
 
 
 def test_attempts_of_other_completions_are_refused(tmp_path: Path) -> None:
@@ -106,7 +109,7 @@ def test_attempts_of_other_completions_are_refused(tmp_path: Path) -> None:
         "attempts", "verify", {"completions": completions.to_row()}, [attempt_row(GIVEN[0])], "attempts.jsonl"
     )
     with pytest.raises(DataError, match="does not judge"):
-        review(open_run(built.run(0, [ref]), Home(built.home)))
+        read_attempts(open_run(built.run(0, [ref]), Home(built.home)))
 
 
 def reviewed(now: str, second: str, strategy: str) -> Reviewed:
@@ -133,7 +136,7 @@ def test_disagreements_are_told_apart() -> None:
 
 def test_the_table_names_every_finding_and_json_holds_all(sandbox: Sandbox, tmp_path: Path) -> None:
     run = run_of(tmp_path, GIVEN)
-    audit = find(run.name, review(run), ["model 0123"])
+    audit = find(run.name, review(read_attempts(run), run.verify), ["model 0123"])
     text = "\n".join(lines(audit))
     assert all(words in text for words in WORDS.values())
     assert "gone" in text and "model 0123" in text

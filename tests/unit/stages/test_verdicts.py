@@ -66,6 +66,7 @@ def test_rows_keep_their_place_and_progress_goes_up_to_their_number(
         "equal",
         "equal",
     ]
+    assert facts["sandbox"] == sandbox.backend and facts["tolerance"] == 1e-6 and facts["verifier"] >= 1
     assert facts["outcomes"] == {"correct": 4, "incorrect": 2} and facts["attempts"] == 6
     assert shown == [(3, 6), (4, 6), (5, 6), (6, 6)], "what needs no program first, then a program at a time"
 

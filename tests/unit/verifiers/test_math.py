@@ -58,6 +58,18 @@ def test_an_unreadable_gold_is_unscored(gold: str) -> None:
         assert (verdict.outcome, verdict.reason) == ("unscored", "gold_unreadable")
 
 
+def test_math_verify_is_asked_with_the_gold_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its `verify` treats sets and relations of the two sides differently."""
+    import math_verify
+
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        math_verify, "verify", lambda gold, answer, **_: bool(asked.append((str(gold), str(answer))))
+    )
+    assert outcome(r"[0, 7) \cup \{9\}", r"x \in [0, 8) \cup \{9\}") == "incorrect"
+    assert asked and all("7" in gold and "8" in answer for gold, answer in asked)
+
+
 def test_an_empty_answer_never_equals_an_empty_gold() -> None:
     assert outcome(r"\text{}", r"\boxed{\text{}}") == "unscored"
 
@@ -135,6 +147,20 @@ def test_the_public_suites(shared_data: Path) -> None:
     assert unexplained == []
     assert len(failed) == len(OTHER_POLICY)
     assert all(verdict.reason for row, verdict in verdicts if row["class"] == "disputed")
+
+
+def test_the_documentation_lists_every_row_of_another_policy(shared_data: Path) -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs" / "verdicts.md").read_text()
+    ids = [
+        str(row["id"]) for row in _suite(shared_data) if str(row["id"])[:6] in {k[:6] for k in OTHER_POLICY}
+    ]
+    wrong = [
+        row["id"]
+        for row in _suite(shared_data)
+        if row["class"] == "convention"
+        and judge(MathItem(row["gold"], row["prediction"]), POLICY).correct != row["expected"]  # type: ignore[arg-type]
+    ]
+    assert set(wrong) <= set(ids) and [i for i in wrong if str(i) not in text] == []
 
 
 def test_rows_of_another_policy_pass_under_it(shared_data: Path) -> None:

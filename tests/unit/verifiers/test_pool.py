@@ -4,8 +4,11 @@ Wrong if a hostile row takes longer than its limits, ends the pool, or gets a ve
 a failure of the pool is blamed on the response; if a process outlives the pool.
 """
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +20,7 @@ from reasoner.verifiers import pool as pool_module
 from reasoner.verifiers.math import MathItem
 from reasoner.verifiers.policy import MathPolicy
 from reasoner.verifiers.pool import MathPool, verify_math
+from reasoner.verifiers.worker import WALL_FACTOR
 
 TIMEOUT = 2.0
 HANGS = r"\boxed{\int_0^1 \sin(\sin(\sin(x^{x^x}))) dx}"
@@ -47,6 +51,7 @@ def _children() -> set[int]:
 POISON = [
     r"\boxed{5^{5^{5^5}}}",
     r"\boxed{(9^{9^{9}})!}",
+    r"\boxed{9^{9^{9}} 2 i 9^{9^{9}}}",
     "{" * 100_000 + "1" + "}" * 100_000,
     r"\boxed{" + "{" * 100_000 + "1" + "}" * 100_000 + "}",
     r"\frac{1}{2}+" * 90_000,
@@ -59,6 +64,15 @@ POISON = [
     r"\boxed{\binom{10^9}{10^8}}",
     r"\boxed{" + "(1," * 900 + "1" + ")" * 900 + "}",
     r"\boxed{1/0}",
+    r"\boxed{\frac{0}{0}}",
+    r"\boxed{nan}",
+    r"\boxed{zoo}",
+    r"\boxed{\tan(\frac{\pi}{2})}",
+    r"\boxed{[\frac{1}{0}, 2)}",
+    r"\boxed{(-\infty, \infty) \cup (1, 0]}",
+    r"\boxed{\begin{pmatrix}" + "1&" * 3000 + r"1\end{pmatrix}}",
+    "\\boxed{\u0406}",  # a Cyrillic letter that looks like the digit
+    r"\boxed{l}",
     r"\boxed{\infty-\infty}",
     r"\boxed{\begin{pmatrix}1&2\\3\end{pmatrix}}",
     r"\boxed{10^{10^{10}}-10^{10^{10}}+1}",
@@ -82,7 +96,7 @@ def test_poison_is_incorrect_within_the_limit_and_the_rows_around_it_are_judged(
 def test_a_response_that_hangs_is_tried_twice_and_then_incorrect(pool: MathPool) -> None:
     hung, fine = pool.verdicts([MathItem("x+1", HANGS), MathItem("2", r"\boxed{2}")])
     assert (hung.outcome, hung.reason) == ("incorrect", "timeout")
-    assert 2 * TIMEOUT <= hung.seconds < 4 * TIMEOUT
+    assert 2 * TIMEOUT <= hung.seconds < 2 * WALL_FACTOR * TIMEOUT
     assert fine.correct
 
 
@@ -162,3 +176,47 @@ def test_workers_load_no_torch() -> None:
     with MathPool(workers=1) as pool:
         maps = Path(f"/proc/{pool._all[0]._process.pid}/maps").read_text()
     assert "libtorch" not in maps
+
+
+SUPERVISED = """
+import json, sys, time
+from reasoner.records import Outcome, Verdict
+from reasoner.verifiers.worker import WALL_FACTOR, Supervisor
+
+def decide(item):
+    end = time.process_time() + float(item.prediction)
+    while time.process_time() < end:
+        pass
+    time.sleep(float(item.gold))
+    return Verdict(Outcome.CORRECT, "done")
+
+supervisor = Supervisor(decide, 0.4)
+for asleep, computing in ((0, 0), (0.8, 0), (9, 0), (0, 9), (0.5, 0.1)):
+    row = json.dumps({"gold": str(asleep), "prediction": str(computing)}).encode() + b"\\n"
+    started = time.monotonic()
+    verdict = supervisor.verdict(row)
+    print(json.dumps([verdict["outcome"], verdict["reason"], time.monotonic() - started]))
+supervisor.close()
+"""
+
+
+def test_the_limit_is_processor_time_and_a_starved_judge_blames_nobody() -> None:
+    """Sleeping stands for a machine that lets others compute: slow is not wrong."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+    child = subprocess.run(
+        [sys.executable, "-c", SUPERVISED],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+        check=True,
+    )
+    rows = [json.loads(line) for line in child.stdout.splitlines()]
+    assert [row[:2] for row in rows] == [
+        ["correct", "done"],
+        ["correct", "done"],  # twice the limit by the clock, hardly any processor time
+        ["unscored", "starved"],
+        ["incorrect", "timeout"],
+        ["correct", "done"],
+    ]
+    assert rows[2][2] >= 2 * 0.4 * WALL_FACTOR, "tried twice, each for the whole time"
