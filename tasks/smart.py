@@ -109,7 +109,7 @@ def made_by(completions: ArtifactRef) -> str:
        external=lambda a: solutions.VERSION, label=lambda a: made_by(a["completions"]))  # fmt: skip
 def verify(out: Draft, completions: ArtifactRef, config: VerifyConfig) -> None:
     """Judge completions; needs no accelerator, so a mended verifier re-scores without one."""
-    out.metadata |= verdicts.judge(out.path, open_ref(completions), config)
+    out.metadata |= verdicts.judge(out.path, open_ref(completions), config, bench().child_progress)
 
 
 @stage("analysis", kind="analysis", version=1)

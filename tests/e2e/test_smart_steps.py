@@ -33,7 +33,7 @@ def test_the_commands_of_the_original_in_their_order(tmp_path: Path) -> None:
     words = [
         "--config-name", "smart-demo", "engine=scripted", "engine.options.script=tests.support.solver:solve",
         "data.pool.word_problems.limit=120", "train.precision=fp32", "train.max_length=512", "train.lr=1e-2",
-        "train.save_steps=4", "train.eval_steps=4", "evaluation.each_strategy=last",
+        "train.save_steps=4", "train.eval_steps=4", "evaluation.second_turn=every", "evaluation.each_strategy=last",
     ]  # fmt: skip
     for strategy in ("cot", "sub", "pot"):
         for part in (1, 4):

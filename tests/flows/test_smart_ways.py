@@ -49,7 +49,9 @@ def test_controls_stand_beside_the_main_training_and_share_its_few_shot_stages(
         'variants={rft:["control=rft","control.samples=2"],shuffled:["control=shuffled_labels"],'
         'balanced:["epoch1.balance_strategies=true"],starved:["train.min_records=100000"]}'
     )
-    report = read_report(open_ref(smart("smart-demo", settings(tiny, variants))))
+    report = read_report(
+        open_ref(smart("smart-demo", settings(tiny, variants, "evaluation.second_turn=last")))
+    )
     after = stages_run(home)
     for shared in ("problems", "model", "few-shot", "analysis", "records-epoch1"):
         assert after[shared] - before[shared] == (shared == "records-epoch1"), f"{shared} was made again"
