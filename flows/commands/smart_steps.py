@@ -41,6 +41,9 @@ def infer(
     config: Annotated[
         str, typer.Option("--config-name", help="The configuration to start from")
     ] = "smart-epoch2",
+    evaluation_set: Annotated[
+        str, typer.Option("--set", help="An evaluation set instead of the pool, whole: a baseline")
+    ] = "",
 ) -> None:
     """Few-shot inference with one strategy on one part of the pool (data=metamath unless you choose)."""
     from reasoner.config.compose import load
@@ -55,7 +58,13 @@ def infer(
     if config == "smart-epoch2" and not any(word.startswith("data=") for word in given):
         given.insert(0, "data=metamath")
     loaded = load(config, [*given, f"model.path={model}"], SmartConfig)
-    _print(_shown(lambda show: SmartFolder.create(folder, loaded, show).infer(Strategy(strategy), part)))
+    _print(
+        _shown(
+            lambda show: SmartFolder.create(folder, loaded, show).infer(
+                Strategy(strategy), part, evaluation_set
+            )
+        )
+    )
 
 
 def analyse(folder: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:

@@ -2,7 +2,7 @@
 
     DIR/config.json            the configuration of every step; code.json and code.zip say what code
     DIR/problems/              train, validation and evaluation questions
-    DIR/few-shot/cot-1/        completions and attempts of one strategy and part
+    DIR/few-shot/cot-1/        completions and attempts of one strategy and part; cot-eval-NAME of an evaluation set
     DIR/analysis.json
     DIR/epoch1/{records,adapter,model}/    DIR/epoch2/{turn1,turn2,records,adapter,model}/
     DIR/evaluation/            one folder a model and set
@@ -71,14 +71,22 @@ class SmartFolder:
         save_code(path)
         return folder
 
-    def infer(self, strategy: Strategy, part: int) -> dict[str, Any]:
-        """Few-shot solutions of part `part` (from 1 to PARTS) of the pool, and their verdicts."""
+    def infer(self, strategy: Strategy, part: int, evaluation_set: str = "") -> dict[str, Any]:
+        """Few-shot solutions of part `part` (from 1 to PARTS) of the pool, and their verdicts.
+
+        With `evaluation_set` of that set instead, whole: a baseline that `evaluate` compares with.
+        """
         if not 1 <= part <= PARTS:
             raise UsageError(f"PART is a number from 1 to {PARTS}, not {part}")
-        asked = generation.shard_of(self._pool(), part - 1, PARTS)
+        name = f"{strategy}-eval-{evaluation_set}" if evaluation_set else f"{strategy}-{part}"
+        asked = (
+            self._evaluation_set(evaluation_set)
+            if evaluation_set
+            else generation.shard_of(self._pool(), part - 1, PARTS)
+        )
         asks = generation.few_shot_asks(asked, strategy, self.config.few_shot)
-        out = _made(self.path / "few-shot" / f"{strategy}-{part}")
-        with self._bench(f"few-shot {strategy} {part}") as bench:
+        out = _made(self.path / "few-shot" / name)
+        with self._bench(f"few-shot {name}") as bench:
             decoding = generation.few_shot_decoding(self.config.few_shot.decoding, strategy)
             made = generation.generate(
                 out, bench, asks, self._base(), self.config.engine, decoding, 1, self.config.seed
@@ -165,7 +173,7 @@ class SmartFolder:
                     verdicts.judge(folder, folder, self.config.verify, bench.child_progress)
                     found[step] = verdicts.read([folder])
         answers = Answers(label, found["turn1"], "policy", found.get("turn2", []), found.get("each", []))
-        few_shot = [a for a in self._few_shot(needed=False) if a.problem_id in {p.id for p in questions_}]
+        few_shot = verdicts.read(self._shown(f"*-eval-{name}"))
         smart.evaluate(out, name, few_shot, [answers], how)
         row: dict[str, Any] = json.loads((out / "evaluation.json").read_text())["rows"][-1]
         return {key: value for key, value in row.items() if value not in (None, [])}
@@ -216,9 +224,14 @@ class SmartFolder:
     def _pool(self) -> list[Problem]:
         return questions.read(self.path / "problems", "pool")
 
-    def _few_shot(self, *, needed: bool = True) -> list[Attempt]:
-        parts = sorted(path.parent for path in (self.path / "few-shot").glob(f"*/{verdicts.FILE}"))
-        if needed and not parts:
+    def _shown(self, pattern: str) -> list[Path]:
+        """Folders of few-shot attempts; a step that was cut off has left none."""
+        return sorted(path.parent for path in (self.path / "few-shot").glob(f"{pattern}/{verdicts.FILE}"))
+
+    def _few_shot(self) -> list[Attempt]:
+        """The few-shot attempts at the pool."""
+        parts = self._shown("*-[0-9]")
+        if not parts:
             raise DataError(
                 f"{self.path} has no few-shot results; run: reasoner smart-infer MODEL {self.path} STRATEGY PART"
             )

@@ -124,7 +124,12 @@ def test_a_folder_keeps_the_code_and_the_configuration_and_takes_no_other(tiny: 
 def test_evaluation_has_both_turns_each_strategy_and_regret(tiny: Path, tmp_path: Path) -> None:
     made = folder(tmp_path / "run", tiny, "evaluation.second_turn=every", "evaluation.each_strategy=last",
                   "engine.options.script=tests.support.solver:stubborn")  # fmt: skip
+    for strategy in Strategy:
+        made.infer(strategy, 1, "held-out")
+    with pytest.raises(DataError, match="smart-infer"):
+        made.analyse()  # a baseline is no part of the pool
     found = made.evaluate("held-out", 0)
+    assert found["best"]["against"].startswith("base few-shot") and found["best"]["p"] is not None
     n = len(questions.read(made.path / "problems", "eval-held-out"))
     assert found["accuracy"]["n"] == found["correction"]["n"] == found["forced"]["problems"] == n
     assert found["correction"]["repeated"]["k"] == n, "this policy repeats the program at turn 2"
