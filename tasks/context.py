@@ -95,13 +95,16 @@ def bench() -> Workbench:
 
 @contextmanager
 def run_context(
-    folder_name: str, *, gpu_pool: str | None = None, home: Home | None = None
+    folder_name: str, *, gpu_pool: str | None = None, home: Home | None = None, idle_seconds: float = 300.0
 ) -> Iterator[RunContext]:
-    """Open the home folder for one run and close its engines at the end, whatever happens."""
+    """Open the home folder for one run and close its engines at the end, whatever happens.
+
+    An engine that nobody uses for `idle_seconds` ends.
+    """
     home = home or Home.from_environment()
     folder = home.runs / folder_name
     folder.mkdir(parents=True, exist_ok=True)
-    with EnginePool(folder / "logs") as engines:
+    with EnginePool(folder / "logs", idle_seconds=idle_seconds) as engines:
         context = RunContext(home, Store(home.artifacts), engines, folder, gpu_pool or "")
         token = _current.set(context)
         try:

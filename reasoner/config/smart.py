@@ -176,6 +176,9 @@ class TrainConfig(Section):
     """Precision of the merged model's weights on disk."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
+    nf4_above_gib: float | None = Field(default=None, ge=0)
+    """A base whose weights take more GiB than this in bfloat16 is held in 4-bit NF4 while its adapter is trained
+    (QLoRA, arXiv 2305.14314); the adapter is merged into the full weights. Unset never does, 0 always."""
     eval_steps: int = Field(default=2000, ge=1)
     """Optimiser steps between validation losses."""
     save_steps: int = Field(default=2000, ge=1)
@@ -214,13 +217,31 @@ class VerifyConfig(Section):
     """The run stops when a larger share of verdicts is unscored."""
 
 
+def largest_part(whole: int, limit: int) -> int:
+    """The largest number of at most `limit` that divides `whole`."""
+    return next(n for n in range(min(limit, whole), 0, -1) if whole % n == 0)
+
+
 class ComputeConfig(Section):
-    """Where heavy stages run."""
+    """Where heavy stages run, and how much memory they may take there."""
 
     gpu_pool: str | None = None
     """Name of the work pool that training stages are sent to; unset runs them in this process's machine."""
     idle_seconds: float = Field(default=300.0, gt=0)
     """An engine that nobody uses for this long ends."""
+    engine_memory: float = Field(default=0.85, gt=0, le=1)
+    """Share of the card's memory that vLLM takes (read by configs/engine/vllm.yaml)."""
+    micro_batch: int | None = Field(default=None, ge=1)
+    """At most this many records a training micro-step; the effective batch, `train.batch_size × train.grad_accum`,
+    stays. Unset cuts it as `train` says. Where even this is too much it is halved, and that remembered."""
+
+    def cut(self, train: TrainConfig) -> TrainConfig:
+        """`train` with its effective batch in micro-batches that fit."""
+        if self.micro_batch is None:
+            return train
+        whole = train.batch_size * train.grad_accum
+        size = largest_part(whole, self.micro_batch)
+        return train.model_copy(update={"batch_size": size, "grad_accum": whole // size})
 
 
 class ControlConfig(Section):
@@ -311,7 +332,6 @@ class SmartConfig(Section):
         )  # fmt: skip
 
     def train_for(self, epoch: int) -> TrainConfig:
-        """The training settings of an epoch, counted from 1."""
-        if epoch == 1:
-            return self.train
-        return TrainConfig.model_validate({**self.train.model_dump(), **self.train_later})
+        """The training settings of an epoch, counted from 1, cut to the machine's memory."""
+        later = self.train_later if epoch > 1 else {}
+        return self.compute.cut(TrainConfig.model_validate({**self.train.model_dump(), **later}))

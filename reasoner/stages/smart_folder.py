@@ -243,7 +243,8 @@ class _Bench:
 
     def __init__(self, folder: SmartFolder, label: str) -> None:
         self._folder, self._label = folder, label
-        self._engines = EnginePool(_made(folder.path / "logs"))
+        idle = folder.config.compute.idle_seconds
+        self._engines = EnginePool(_made(folder.path / "logs"), idle_seconds=idle)
 
     def __enter__(self) -> Workbench:
         engines = self._engines.__enter__()

@@ -113,6 +113,8 @@ class Job:
     spec: SftSpec
     device: str
     attention: Attention
+    nf4: bool
+    """Whether the base is held in 4 bits."""
     encoder: Encoder
     train: EncodedSet
     validation: EncodedSet | None
@@ -126,7 +128,10 @@ class Job:
         spec = self.spec
         in_bf16 = self.device == "cuda" and spec.train.precision == "bf16"
         model = runtime.load_model(
-            spec.base, "bfloat16" if in_bf16 else "float32", attention=self.attention.name
+            spec.base,
+            "bfloat16" if in_bf16 else "float32",
+            attention=self.attention.name,
+            nf4_on=self.device if self.nf4 else None,
         )
         tokenizer = self.encoder.tokenizer
         if tokenizer.pad_token is None:
@@ -147,6 +152,11 @@ class Job:
             ],
         )
         trainer.remove_callback(PrinterCallback)
+        for weight in trainer.model.parameters():
+            if (
+                weight.requires_grad
+            ):  # TRL rounds the adapter of a 4-bit base to bfloat16, which would lose small steps
+                weight.data = weight.data.float()
         for rows, data in ((self.train, trainer.train_dataset), (self.validation, trainer.eval_dataset)):
             if rows is not None:
                 check_batches(rows.kept, cast(Any, data), trainer.data_collator, self.encoder, batch.size)
