@@ -60,7 +60,10 @@ def smart(pipeline: str = "smart-epoch2", overrides: list[str] | None = None) ->
     config, variants = load_variants(pipeline, overrides or [])
     compute = config.compute
     with run_context(
-        f"{pipeline}-{flow_run.id}", gpu_pool=compute.gpu_pool, idle_seconds=compute.idle_seconds
+        f"{pipeline}-{flow_run.id}",
+        gpu_pool=compute.gpu_pool,
+        idle_seconds=compute.idle_seconds,
+        tracking=config.tracking,
     ) as run:
         run.save_config(config)
         problems = stages.prepare_problems(config.data, config.seed)
@@ -83,6 +86,7 @@ def smart(pipeline: str = "smart-epoch2", overrides: list[str] | None = None) ->
         trained = tuple(epoch.trained for epoch in epochs)
         report = stages.report(pipeline, facts, problems, base, given.analysis, evaluations, trained)
         run.finish(report, main.best.model)
+        run.track(evaluations)
         return report
 
 

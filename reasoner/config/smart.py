@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from reasoner.config.base import Section
 from reasoner.config.data import DataConfig
+from reasoner.config.tracking import TrackingConfig
 from reasoner.records import Sampling, Strategy
 
 Dtype = Literal["bfloat16", "float16", "float32"]
@@ -299,6 +300,7 @@ class SmartConfig(Section):
     verify: VerifyConfig = VerifyConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     compute: ComputeConfig = ComputeConfig()
+    tracking: TrackingConfig = TrackingConfig()
 
     @model_validator(mode="after")
     def _later_training_is_valid(self) -> "SmartConfig":

@@ -29,13 +29,14 @@ QUIET = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TOKENIZERS_PARALLELISM": "false",
-    "WANDB_MODE": "disabled",
 }
 
 
-def prepare_process(threads: int | None) -> None:
+def prepare_process(threads: int | None, tracked: bool = False) -> None:
     """Set the environment before transformers is imported, then torch's thread count."""
     os.environ.update(QUIET)
+    if not tracked:
+        os.environ["WANDB_MODE"] = "disabled"
     import torch
 
     if threads is not None:
@@ -182,7 +183,7 @@ def run_main(arguments: list[str], kind: type[S], program: Callable[[S], None]) 
     except UsageError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return error.exit_code
-    prepare_process(spec.threads)
+    prepare_process(spec.threads, tracked=getattr(spec, "tracking", None) is not None)
     return run_program(spec.work, lambda: program(spec))
 
 

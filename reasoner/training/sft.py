@@ -25,6 +25,7 @@ from reasoner.errors import ModelError, TrainingError, UsageError
 from reasoner.hardware import cpu_computes_bf16
 from reasoner.ids import canonical, content_hash, file_hash
 from reasoner.process.progress import report
+from reasoner.tracking import tracked
 from reasoner.training import adapter, checkpoints, packing, runtime
 from reasoner.training.examples import EncodedSet, Encoder, read_examples
 from reasoner.training.micro_batch import Batch, BatchRecord, Memory
@@ -239,7 +240,8 @@ def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None])
     record.announce(log)
     if resume is not None:
         log(f"going on from step {checkpoints.step_of(resume)}")
-    train_to_end(job, record, resume)
+    with tracked(spec.tracking if processes.is_main_process else None, log) as job.tracked:
+        train_to_end(job, record, resume)
     processes.wait_for_everyone()
     if processes.is_main_process:
         publish(job, record)

@@ -40,7 +40,9 @@ def present_modules(model: Any, wanted: tuple[str, ...]) -> list[str]:
     return found
 
 
-def trainer_config(spec: SftSpec, batch: Batch, device: str, evaluate: bool, packed: bool) -> Any:
+def trainer_config(
+    spec: SftSpec, batch: Batch, device: str, evaluate: bool, packed: bool, tracked: bool
+) -> Any:
     """TRL's configuration. Every step's loss is logged, so that a resumed run has the same log."""
     from trl import SFTConfig
 
@@ -76,7 +78,7 @@ def trainer_config(spec: SftSpec, batch: Batch, device: str, evaluate: bool, pac
         save_total_limit=None,  # old checkpoints go after the new one is sealed, see callbacks.sealing
         logging_steps=1,
         logging_nan_inf_filter=False,
-        report_to="none",
+        report_to="wandb" if tracked else "none",
         push_to_hub=False,
         disable_tqdm=True,
         dataloader_pin_memory=device == "cuda",
@@ -120,6 +122,8 @@ class Job:
     validation: EncodedSet | None
     report: Callable[..., Any]
     log: Callable[[str], None]
+    tracked: bool = False
+    """Whether this process has a W&B run."""
 
     def trainer(self, batch: Batch) -> Any:
         """A new SFTTrainer on a freshly loaded base, after its collated batches were checked."""
