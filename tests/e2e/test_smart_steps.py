@@ -52,7 +52,7 @@ def test_the_commands_of_the_original_in_their_order(tmp_path: Path) -> None:
     assert record.parent.parent == tmp_path / "record"
     assert {"config.json", "train.json", "code.json", "code.zip"} <= {p.name for p in record.iterdir()}
     checkpoints = sorted(record.glob("checkpoint-*"))
-    assert len(checkpoints) >= 2 and f"checkpoint-{trained['training']['steps']}" in {
+    assert len(checkpoints) >= 2 and f"checkpoint-{trained['training']['training']['steps']}" in {
         p.name for p in checkpoints
     }
     merged = tmp_path / "zzz"
