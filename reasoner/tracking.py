@@ -99,11 +99,15 @@ def begin(tracking: Tracking, log: Log) -> bool:
 
 
 def finish(log: Log) -> None:
-    """End this process's W&B run, if there is one."""
+    """End this process's W&B run, if there is one, and wait until its files are written.
+
+    `wandb.finish` alone returns before that.
+    """
     try:
         import wandb
 
-        wandb.finish(quiet=True)
+        wandb.finish()
+        wandb.teardown()
     except Exception as error:
         log(f"W&B does not end well: {type(error).__name__}")
 

@@ -144,7 +144,9 @@ class Job:
         trainer = ordered_trainer(
             sampler,
             model=model,
-            args=trainer_config(spec, batch, self.device, self.validation is not None, self.attention.packed),
+            args=trainer_config(
+                spec, batch, self.device, self.validation is not None, self.attention.packed, self.tracked
+            ),
             train_dataset=dataset_of(self.train),
             eval_dataset=dataset_of(self.validation) if self.validation else None,
             processing_class=tokenizer,

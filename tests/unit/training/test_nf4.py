@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from reasoner.errors import ModelError
 from reasoner.training import merge, runtime
 from reasoner.training.specs import MergeSpec
-from tests.unit.training import tiny
+from tests.support import tiny_training as tiny
 from tests.unit.training.test_sft import Run, hashes
 
 

@@ -19,7 +19,7 @@ from reasoner.errors import InfrastructureError, TrainingError
 from reasoner.training import packing
 from reasoner.training.examples import IGNORED, Encoder, check_batches
 from reasoner.training.ordering import GroupedSampler, grouped_order
-from tests.unit.training import tiny
+from tests.support import tiny_training as tiny
 from tests.unit.training.test_sft import Run
 
 RECORD_BY_RECORD = "record_by_record"

@@ -8,8 +8,8 @@ import pytest
 
 from reasoner.tracking import Tracking
 from reasoner.training.launch import run_sft
+from tests.support import tiny_training as tiny
 from tests.support import wandb_files
-from tests.unit.training import tiny
 from tests.unit.training.test_sft import hashes
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
