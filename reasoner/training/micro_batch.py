@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reasoner.config.smart import largest_part
+from reasoner.config.training import largest_part
 from reasoner.errors import TrainingError
 from reasoner.ids import canonical, content_hash
 from reasoner.training.checkpoints import write_json

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from reasoner.config.smart import TrainConfig
+from reasoner.config.training import TrainConfig
 from reasoner.errors import UsageError
 from reasoner.tracking import Tracking
 

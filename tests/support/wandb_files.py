@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-
 BLOCK, HEADER, FIRST = 32768, 7, 7
 """A .wandb file: 7 bytes of its own, then blocks of pieces, each with checksum (4), length (2) and kind (1)."""
 WHOLE, BEGIN, MIDDLE, END = 1, 2, 3, 4

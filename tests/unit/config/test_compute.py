@@ -3,7 +3,8 @@
 import pytest
 
 from reasoner.config import compose
-from reasoner.config.smart import ComputeConfig, SmartConfig, TrainConfig
+from reasoner.config.smart import SmartConfig
+from reasoner.config.training import ComputeConfig, TrainConfig
 
 BUDGETS = ("gpu16gb", "gpu24gb", "gpu80gb", "cpu")
 PIPELINES = [name for name in compose.names() if name.startswith("smart-")]
