@@ -134,7 +134,7 @@ class Job:
         model = runtime.load_model(
             spec.base,
             "bfloat16" if in_bf16 else "float32",
-            attention=self.attention.name,
+            attention=self.attention.name if self.attention.packed else None,
             nf4_on=self.device if self.nf4 else None,
         )
         tokenizer = self.encoder.tokenizer
