@@ -12,12 +12,12 @@ WHOLE, BEGIN, MIDDLE, END = 1, 2, 3, 4
 
 def records(folder: Path) -> list[Any]:
     """Every record of every run under `folder`, as W&B's protocol buffers."""
-    from wandb.proto import wandb_internal_pb2
+    from wandb.proto import wandb_internal_pb2 as buffers
 
     found = []
     for path in sorted(folder.rglob("run-*.wandb")):
         for data in _messages(path.read_bytes()):
-            record = wandb_internal_pb2.Record()
+            record: Any = getattr(buffers, "Record")()  # noqa: B009 (made at import, unknown to type checkers)
             record.ParseFromString(data)
             found.append(record)
     return found
