@@ -59,7 +59,13 @@ class Learnt:
 def smart(pipeline: str = "smart-epoch2", overrides: list[str] | None = None) -> ArtifactRef:
     """Run the configuration `pipeline` with dotted `overrides` such as `train.lr=1e-5`; returns the report."""
     config, variants = load_variants(pipeline, overrides or [])
-    with run_context(f"{pipeline}-{flow_run.id}", gpu_pool=config.compute.gpu_pool) as run:
+    compute = config.compute
+    with run_context(
+        f"{pipeline}-{flow_run.id}",
+        gpu_pool=compute.gpu_pool,
+        idle_seconds=compute.idle_seconds,
+        tracking=config.tracking,
+    ) as run:
         run.save_config(config)
         problems = stages.prepare_problems(config.data, config.seed)
         base = stages.prepare_model(config.model)
@@ -81,6 +87,7 @@ def smart(pipeline: str = "smart-epoch2", overrides: list[str] | None = None) ->
         trained = tuple(epoch.trained for epoch in epochs)
         report = stages.report(pipeline, facts, problems, base, given.analysis, evaluations, trained, failed)
         run.finish(report, main.best.model)
+        run.track(evaluations)
         return report
 
 

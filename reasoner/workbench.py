@@ -9,6 +9,7 @@ from reasoner.config.smart import EngineConfig
 from reasoner.engines.pool import EnginePool
 from reasoner.engines.protocol import Engine, EngineSettings
 from reasoner.home import Home
+from reasoner.tracking import Tracking
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Workbench:
     work: Path
     logs: Path
     on_progress: Callable[[int, int, dict[str, Any]], None]
+    tracking: Tracking | None = None
+    """The W&B run of this stage, if one is asked for."""
 
     def progress(self, done: int, total: int, **facts: Any) -> None:
         self.on_progress(done, total, facts)

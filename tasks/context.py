@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -10,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.config.base import Section
+from reasoner.config.tracking import TrackingConfig
 from reasoner.engines.pool import EnginePool
 from reasoner.errors import InfrastructureError
 from reasoner.home import Home
+from reasoner.ids import content_hash
 from reasoner.provenance import save_code
 from reasoner.records import ArtifactRef
 from reasoner.store import Store
+from reasoner.tracking import Tracking, log_tables
 from reasoner.workbench import Workbench
 from tasks.progress import Progress
 
@@ -33,6 +37,7 @@ class RunContext:
     engines: EnginePool
     folder: Path
     gpu_pool: str = ""
+    tracking: Tracking | None = None
     progress: Progress = field(default_factory=Progress)
 
     def save_config(self, config: Section) -> None:
@@ -50,6 +55,20 @@ class RunContext:
             "model_path": str(self.store.open(model)),
         }
         (self.folder / "result.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+    def track(self, evaluations: Iterable[ArtifactRef]) -> None:
+        """Show the numbers of finished evaluations in W&B, if that is asked for."""
+        if self.tracking is None:
+            return
+        tables = {}
+        for ref in evaluations:
+            table = json.loads((self.store.open(ref) / "evaluation.json").read_text())
+            tables[table["name"]] = {row["label"]: row for row in table["rows"]}
+        log_tables(self.tracking.run("evaluation", "evaluation"), tables, _say)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 _current: ContextVar[RunContext | None] = ContextVar("reasoner_run_context", default=None)
@@ -90,19 +109,32 @@ def bench() -> Workbench:
     def show(done: int, total: int, facts: dict[str, Any]) -> None:
         context.progress.update(label, done, total, **facts)
 
-    return Workbench(context.home, context.engines, work, logs, show)
+    tracking = context.tracking
+    if tracking is not None:
+        # The same stage in the same home goes on with its W&B run, as it goes on from its checkpoints.
+        tracking = tracking.run(label, "train", content_hash([str(context.home.path), key], 16))
+    return Workbench(context.home, context.engines, work, logs, show, tracking)
 
 
 @contextmanager
 def run_context(
-    folder_name: str, *, gpu_pool: str | None = None, home: Home | None = None
+    folder_name: str,
+    *,
+    gpu_pool: str | None = None,
+    home: Home | None = None,
+    idle_seconds: float = 300.0,
+    tracking: TrackingConfig | None = None,
 ) -> Iterator[RunContext]:
-    """Open the home folder for one run and close its engines at the end, whatever happens."""
+    """Open the home folder for one run and close its engines at the end, whatever happens.
+
+    An engine that nobody uses for `idle_seconds` ends. Raises `ConfigurationError` where `tracking` can't be done.
+    """
     home = home or Home.from_environment()
     folder = home.runs / folder_name
     folder.mkdir(parents=True, exist_ok=True)
-    with EnginePool(folder / "logs") as engines:
-        context = RunContext(home, Store(home.artifacts), engines, folder, gpu_pool or "")
+    tracked = Tracking.of(tracking or TrackingConfig(), folder_name, folder)
+    with EnginePool(folder / "logs", idle_seconds=idle_seconds) as engines:
+        context = RunContext(home, Store(home.artifacts), engines, folder, gpu_pool or "", tracked)
         token = _current.set(context)
         try:
             yield context

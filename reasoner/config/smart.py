@@ -6,9 +6,12 @@ from pydantic import Field, model_validator
 
 from reasoner.config.base import Section
 from reasoner.config.data import DataConfig
+from reasoner.config.tracking import TrackingConfig
+from reasoner.config.training import ComputeConfig, TrainConfig
+from reasoner.config.training import Dtype as Dtype
+from reasoner.config.training import LoraConfig as LoraConfig
 from reasoner.records import Sampling, Strategy
 
-Dtype = Literal["bfloat16", "float16", "float32"]
 Choice = Literal["policy", "untried", "each", "random"]
 """Who picks the strategy that a response names. `policy`: the model, freely. `untried`: the model, by constrained
 decoding among the names that were not tried (at turn 1 among all, so that none is invalid). `each`: the samples of a
@@ -140,52 +143,6 @@ class Epoch2Config(Section):
     """Ask for at most this many second turns, drawn at random."""
 
 
-class LoraConfig(Section):
-    """The adapter."""
-
-    r: int = Field(default=16, ge=1)
-    alpha: int = Field(default=32, ge=1)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
-
-class TrainConfig(Section):
-    """Supervised fine-tuning with LoRA. The effective batch is `batch_size × grad_accum`."""
-
-    lr: float = Field(default=2e-4, gt=0)
-    epochs: float = Field(default=1.0, gt=0)
-    """Passes over the records."""
-    batch_size: int = Field(default=4, ge=1)
-    """Records a device and micro-step."""
-    grad_accum: int = Field(default=4, ge=1)
-    """Micro-steps an optimiser step."""
-    scheduler: Literal["linear", "cosine", "constant", "constant_with_warmup"] = "linear"
-    warmup_steps: int = Field(default=5, ge=0)
-    weight_decay: float = Field(default=0.01, ge=0)
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    max_length: int = Field(default=1024, ge=8)
-    """Tokens of prompt and completion; longer records are left out and counted, never cut."""
-    packing: Literal["auto", "on", "off"] = "auto"
-    """`on`: the records of a micro-batch in one row without padding, which needs a variable-length attention kernel;
-    stops where there is none. `auto`: that where it can be done, else padded batches of like length. `off`: padded
-    batches in random order. The records of an optimiser step are as many in every mode."""
-    lora: LoraConfig = LoraConfig()
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
-    """`bf16` computes in bfloat16 autocast over float32 adapter weights; `auto` is that on an accelerator."""
-    merge_dtype: Dtype = "bfloat16"
-    """Precision of the merged model's weights on disk."""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, about a third more time."""
-    eval_steps: int = Field(default=2000, ge=1)
-    """Optimiser steps between validation losses."""
-    save_steps: int = Field(default=2000, ge=1)
-    """Optimiser steps between checkpoints."""
-    save_total_limit: int = Field(default=3, ge=1)
-    logging_steps: int = Field(default=10, ge=1)
-    min_records: int = Field(default=16, ge=1)
-    """With fewer records than this the run stops before training and says so."""
-
-
 class EvaluationConfig(Section):
     """What is measured of a policy, greedy: first attempts always, the rest after the epochs that are named."""
 
@@ -212,15 +169,6 @@ class VerifyConfig(Section):
     """Wall-clock seconds a program may take."""
     max_unscored: float = Field(default=0.05, ge=0, le=1)
     """The run stops when a larger share of verdicts is unscored."""
-
-
-class ComputeConfig(Section):
-    """Where heavy stages run."""
-
-    gpu_pool: str | None = None
-    """Name of the work pool that training stages are sent to; unset runs them in this process's machine."""
-    idle_seconds: float = Field(default=300.0, gt=0)
-    """An engine that nobody uses for this long ends."""
 
 
 class ControlConfig(Section):
@@ -278,6 +226,7 @@ class SmartConfig(Section):
     verify: VerifyConfig = VerifyConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     compute: ComputeConfig = ComputeConfig()
+    tracking: TrackingConfig = TrackingConfig()
 
     @model_validator(mode="after")
     def _later_training_is_valid(self) -> "SmartConfig":
@@ -311,7 +260,6 @@ class SmartConfig(Section):
         )  # fmt: skip
 
     def train_for(self, epoch: int) -> TrainConfig:
-        """The training settings of an epoch, counted from 1."""
-        if epoch == 1:
-            return self.train
-        return TrainConfig.model_validate({**self.train.model_dump(), **self.train_later})
+        """The training settings of an epoch, counted from 1, cut to the machine's memory."""
+        later = self.train_later if epoch > 1 else {}
+        return self.compute.cut(TrainConfig.model_validate({**self.train.model_dump(), **later}))

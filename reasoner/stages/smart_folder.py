@@ -11,6 +11,7 @@ Completions still go through the ledger and training through its checkpoints, so
 """
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +22,7 @@ from reasoner.config.smart import ModelConfig, SmartConfig, TrainConfig
 from reasoner.engines.pool import EnginePool
 from reasoner.errors import DataError, UsageError
 from reasoner.home import Home
+from reasoner.ids import content_hash
 from reasoner.methods.smart.attempts import Attempt
 from reasoner.models import ResolvedModel, resolve
 from reasoner.provenance import save_code
@@ -29,6 +31,7 @@ from reasoner.report.headline import Answers
 from reasoner.stages import generation, policy, smart, training, verdicts
 from reasoner.stages import problems as questions
 from reasoner.stages.smart_merge import export_checkpoints
+from reasoner.tracking import Tracking, log_tables
 from reasoner.workbench import ModelFolder, Workbench
 
 PARTS = 5
@@ -176,6 +179,8 @@ class SmartFolder:
         few_shot = verdicts.read(self._shown(f"*-eval-{name}"))
         smart.evaluate(out, name, few_shot, [answers], how)
         row: dict[str, Any] = json.loads((out / "evaluation.json").read_text())["rows"][-1]
+        shown = self.tracking(f"evaluation {label}", "evaluation")
+        log_tables(shown, {name: {label: row}}, lambda line: print(line, file=sys.stderr, flush=True))
         return {key: value for key, value in row.items() if value not in (None, [])}
 
     def model(self, epoch: int) -> ModelFolder:
@@ -184,6 +189,11 @@ class SmartFolder:
             return self._base()
         folder = self._need(self._epoch(epoch) / "model", "smart-train")
         return ModelFolder(folder, self._resolved(str(folder)).fingerprint, self.config.model.path)
+
+    def tracking(self, name: str, job: str, run_id: str | None = None) -> Tracking | None:
+        """The W&B run `name` of this folder, if the configuration asks for one."""
+        asked = Tracking.of(self.config.tracking, self.path.resolve().name, self.path)
+        return asked and asked.run(name, job, run_id)
 
     def _model_or(self, path: str | None, epoch: int) -> ModelFolder:
         if path is None:
@@ -256,7 +266,8 @@ class _Bench:
 
     def __init__(self, folder: SmartFolder, label: str) -> None:
         self._folder, self._label = folder, label
-        self._engines = EnginePool(_made(folder.path / "logs"))
+        idle = folder.config.compute.idle_seconds
+        self._engines = EnginePool(_made(folder.path / "logs"), idle_seconds=idle)
 
     def __enter__(self) -> Workbench:
         engines = self._engines.__enter__()
@@ -265,7 +276,8 @@ class _Bench:
         def show(done: int, total: int, facts: dict[str, Any]) -> None:
             self._folder.show(self._label, done, total, facts)
 
-        return Workbench(Home.from_environment(), engines, work, self._folder.path / "logs", show)
+        tracking = self._folder.tracking(self._label, "train", content_hash(str(work.resolve()), 16))
+        return Workbench(Home.from_environment(), engines, work, self._folder.path / "logs", show, tracking)
 
     def __exit__(self, *error: Any) -> None:
         self._engines.__exit__(*error)

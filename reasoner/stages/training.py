@@ -68,6 +68,7 @@ def train(
         validation_rows=bench.work / "validation.jsonl" if rows["validation"] else None,
         output=out, work=bench.work / "sft", end_token=renderer.end_token, train=config, seed=seed,
         add_special_tokens=not renderer.has_chat_template, sizes=bench.home.micro_batches,
+        tracking=bench.tracking,
     )  # fmt: skip
     with bench.engines.without_engine():
         done = run_sft(spec, bench.logs / f"train-{bench.work.name}.log", bench.child_progress)

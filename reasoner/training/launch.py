@@ -15,6 +15,7 @@ from reasoner import errors
 from reasoner.errors import ChildFailedError, ReasonerError, UsageError
 from reasoner.hardware import compute_environment
 from reasoner.process.child import run_child
+from reasoner.tracking import secrets
 from reasoner.training.adapter import TRAINING
 from reasoner.training.runtime import ERROR_FILE, METRICS_FILE
 from reasoner.training.specs import Device, MergeSpec, SftSpec
@@ -69,7 +70,7 @@ def run_sft(
     a crash goes on from the last complete checkpoint in `spec.work`.
     """
     argv = sft_argv(spec.save(spec.work / "sft.json"), spec.processes, spec.device)
-    _run(argv, spec.work, log, on_progress, timeout)
+    _run(argv, spec.work, log, on_progress, timeout, secrets() if spec.tracking else {})
     return SftResult(spec.output, _read(spec.output / TRAINING), _read(spec.work / METRICS_FILE))
 
 
@@ -77,17 +78,23 @@ def run_merge(
     spec: MergeSpec, log: Path, on_progress: OnProgress | None = None, timeout: float | None = None
 ) -> MergeResult:
     """Merge in a child process; see `run_sft`."""
-    _run(merge_argv(spec.save(spec.work / "merge.json")), spec.work, log, on_progress, timeout)
+    _run(merge_argv(spec.save(spec.work / "merge.json")), spec.work, log, on_progress, timeout, {})
     return MergeResult(spec.output, _read(spec.work / METRICS_FILE))
 
 
 def _run(
-    argv: list[str], work: Path, log: Path, on_progress: OnProgress | None, timeout: float | None
+    argv: list[str],
+    work: Path,
+    log: Path,
+    on_progress: OnProgress | None,
+    timeout: float | None,
+    more: dict[str, str],
 ) -> None:
+    """Run a program with `more` in its environment."""
     explained = work / ERROR_FILE
     explained.unlink(missing_ok=True)
     try:
-        run_child(argv, log=log, on_progress=on_progress, timeout=timeout, env=compute_environment())
+        run_child(argv, log=log, on_progress=on_progress, timeout=timeout, env=compute_environment() | more)
     except ChildFailedError as failure:
         try:
             found = json.loads(explained.read_text(encoding="utf-8"))

@@ -25,6 +25,18 @@ from reasoner.training.specs import MergeSpec
 RECORD = "merge.json"
 
 
+def merging_device(spec: MergeSpec, log: Callable[[str], None]) -> str:
+    """The device to merge on: the CPU, where the float32 model would not fit on a card that was not asked for."""
+    device = runtime.pick_device(spec.device)
+    needed, free = 4 * runtime.count_weights(spec.base) * 1.1, runtime.free_memory(device)
+    if spec.device == "auto" and free is not None and needed > free:
+        log(
+            f"the card has {free / 2**30:.1f} GiB free, the merge needs {needed / 2**30:.1f}: merging on the CPU"
+        )
+        return "cpu"
+    return device
+
+
 def with_adapter(spec: MergeSpec, device: str) -> Any:
     """Base and adapter, not merged, in float32. Raises `ModelError` if the adapter's tensors do not fit."""
     from peft import PeftModel
@@ -87,7 +99,7 @@ def merge(spec: MergeSpec, log: Callable[[str], None]) -> None:
             f"The parity check needs {parity.MIN_PROMPTS} prompts; {len(spec.prompts)} are given"
         )
     adapter.check_base(spec.adapter, spec.base_name, spec.base_fingerprint)
-    device = runtime.pick_device(spec.device)
+    device = merging_device(spec, log)
     tokenizer = runtime.load_tokenizer(spec.adapter)
     adapter.require_empty(spec.output)
     try:

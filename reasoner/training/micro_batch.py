@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reasoner.config.training import largest_part
 from reasoner.errors import TrainingError
 from reasoner.ids import canonical, content_hash
 from reasoner.training.checkpoints import write_json
@@ -35,7 +36,7 @@ class Batch:
     def at_most(self, limit: int) -> "Batch":
         """The same effective batch in the largest equal micro-batches of at most `limit` records (limit ≥ 1)."""
         whole = self.size * self.accum
-        size = next(n for n in range(min(limit, whole), 0, -1) if whole % n == 0)
+        size = largest_part(whole, limit)
         return Batch(size, whole // size)
 
 

@@ -20,7 +20,8 @@ from reasoner.errors import InfrastructureError, TrainingError
 TORCH_VARLEN = "torch_varlen"
 """The name under which torch's own kernel is known to transformers here."""
 FLASH = "flash_attention_2"
-PADDED = "sdpa"
+PADDED = "default"
+"""Padded batches leave the choice of attention to transformers."""
 MAX_HEAD = 256
 """Largest head dimension of the kernels."""
 
@@ -29,7 +30,7 @@ Kernel = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Attention:
-    """How a training attends: transformers' name of the function, and whether micro-batches are packed."""
+    """How a training attends: transformers' name of the function, `PADDED` for its own choice; packed or not."""
 
     name: str
     packed: bool

@@ -4,6 +4,8 @@ Imported by programs that run as children; torch is still imported inside the fu
 environment is set before any library reads it.
 """
 
+import json
+import math
 import os
 import resource
 import sys
@@ -27,13 +29,14 @@ QUIET = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TOKENIZERS_PARALLELISM": "false",
-    "WANDB_MODE": "disabled",
 }
 
 
-def prepare_process(threads: int | None) -> None:
+def prepare_process(threads: int | None, tracked: bool = False) -> None:
     """Set the environment before transformers is imported, then torch's thread count."""
     os.environ.update(QUIET)
+    if not tracked:
+        os.environ["WANDB_MODE"] = "disabled"
     import torch
 
     if threads is not None:
@@ -70,10 +73,11 @@ def load_tokenizer(folder: Path) -> Any:
         raise ModelError(f"No usable tokenizer in {folder}: {first_line(error)}") from error
 
 
-def load_model(folder: Path, dtype: str, attention: str | None = None) -> Any:
+def load_model(folder: Path, dtype: str, attention: str | None = None, nf4_on: str | None = None) -> Any:
     """The causal language model in a folder, safetensors only, on the CPU. Raises `ModelError`.
 
-    `attention` is transformers' name of an attention function; unset leaves its choice.
+    `attention` is transformers' name of an attention function; unset leaves its choice. `nf4_on` names a device on
+    which the model is held in 4-bit NF4 with double quantisation, computing in `dtype`.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -88,9 +92,37 @@ def load_model(folder: Path, dtype: str, attention: str | None = None) -> Any:
             trust_remote_code=False,
             use_safetensors=True,
             attn_implementation=attention,
+            **(_nf4(dtype, nf4_on) if nf4_on else {}),
         )
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise ModelError(f"The model in {folder} cannot be loaded: {first_line(error)}") from error
+
+
+def _nf4(dtype: str, device: str) -> dict[str, Any]:
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    quantised = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=getattr(torch, dtype),
+    )
+    place = torch.cuda.current_device() if device == "cuda" else device
+    return {"quantization_config": quantised, "device_map": {"": place}}
+
+
+def count_weights(folder: Path) -> int:
+    """Number of weights in a folder's safetensors files, read from their headers. Raises `ModelError`."""
+    total = 0
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with path.open("rb") as file:
+                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            total += sum(math.prod(t["shape"]) for name, t in header.items() if name != "__metadata__")
+        except (OSError, ValueError, KeyError, TypeError, MemoryError) as error:
+            raise ModelError(f"{path} is not a safetensors file: {first_line(error)}") from error
+    return total
 
 
 def stop_ids(folder: Path, tokenizer: Any) -> set[int]:
@@ -123,6 +155,15 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
+def free_memory(device: str) -> int | None:
+    """Bytes free on the accelerator; None for the CPU."""
+    if device != "cuda":
+        return None
+    import torch
+
+    return torch.cuda.mem_get_info()[0]
+
+
 def peak_memory(device: str) -> dict[str, float]:
     """Peak memory in GiB: of this process, and on the accelerator."""
     import torch
@@ -142,7 +183,7 @@ def run_main(arguments: list[str], kind: type[S], program: Callable[[S], None]) 
     except UsageError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return error.exit_code
-    prepare_process(spec.threads)
+    prepare_process(spec.threads, tracked=getattr(spec, "tracking", None) is not None)
     return run_program(spec.work, lambda: program(spec))
 
 

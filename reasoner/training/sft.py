@@ -9,7 +9,7 @@ last step without validation rows).
 Guarantees: on the CPU, with the same number of threads, a run that was killed and resumed ends with the same
 bytes as one that was not. Departs from SMART's code: loss on the completion only, long records dropped.
 
-Not covered: quantised bases, full fine-tuning.
+A base too large for the device is held in 4-bit NF4 while its adapter is trained. Not covered: full fine-tuning.
 """
 
 import gc
@@ -25,6 +25,7 @@ from reasoner.errors import ModelError, TrainingError, UsageError
 from reasoner.hardware import cpu_computes_bf16
 from reasoner.ids import canonical, content_hash, file_hash
 from reasoner.process.progress import report
+from reasoner.tracking import tracked
 from reasoner.training import adapter, checkpoints, packing, runtime
 from reasoner.training.examples import EncodedSet, Encoder, read_examples
 from reasoner.training.micro_batch import Batch, BatchRecord, Memory
@@ -137,6 +138,7 @@ def training_record(job: Job, record: BatchRecord, last: Path, chosen: Path) -> 
         "modules_absent": sorted(set(spec.train.lora.modules) - set(modules)),
         "batch": canonical(record.batch),
         "packing": packing_facts(job),
+        "quantised": "nf4" if job.nf4 else None,
         "halvings": record.halvings,
         "batch_remembered": record.remembered,
         "steps": state["global_step"],
@@ -146,6 +148,12 @@ def training_record(job: Job, record: BatchRecord, last: Path, chosen: Path) -> 
         ],
         "exported_step": checkpoints.step_of(chosen),
     }
+
+
+def in_nf4(spec: SftSpec) -> bool:
+    """Whether the base's weights take more in bfloat16 than `train.nf4_above_gib`."""
+    limit = spec.train.nf4_above_gib
+    return limit is not None and 2 * runtime.count_weights(spec.base) > limit * 2**30
 
 
 def memory_of(job: Job) -> Memory:
@@ -160,6 +168,7 @@ def memory_of(job: Job) -> Memory:
         "gradient_checkpointing": train.gradient_checkpointing,
         "lora": canonical(train.lora),
         "packed": job.attention.packed,
+        "nf4": job.nf4,
         "processes": spec.processes,
     }
     return Memory(spec.sizes, kind)
@@ -181,7 +190,7 @@ def announce(job: Job, batch: Batch, log: Callable[[str], None]) -> None:
     counts = job.train.counts()
     log(
         f"{counts['kept']} records ({counts['too_long']} too long), {steps} steps of "
-        f"{batch.size} × {batch.accum}, {train.precision} on {job.device}"
+        f"{batch.size} × {batch.accum}, {train.precision} on {job.device}{', the base in 4 bits' if job.nf4 else ''}"
     )
     if job.validation is not None and steps < train.eval_steps:
         log(f"{steps} steps are fewer than eval_steps {train.eval_steps}: one validation, at the end")
@@ -223,7 +232,7 @@ def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None])
     with processes.main_process_first():
         resume = checkpoints.open_work(spec.work, identity(spec, device, attention), log)
     training, validation = encode_rows(spec, encoder)
-    job = Job(spec, device, attention, encoder, training, validation, report, log)
+    job = Job(spec, device, attention, in_nf4(spec), encoder, training, validation, report, log)
     asked = Batch(spec.train.batch_size, spec.train.grad_accum)
     with processes.main_process_first():
         record = BatchRecord(spec.work, asked, memory_of(job), fresh=resume is None)
@@ -231,7 +240,8 @@ def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None])
     record.announce(log)
     if resume is not None:
         log(f"going on from step {checkpoints.step_of(resume)}")
-    train_to_end(job, record, resume)
+    with tracked(spec.tracking if processes.is_main_process else None, log) as job.tracked:
+        train_to_end(job, record, resume)
     processes.wait_for_everyone()
     if processes.is_main_process:
         publish(job, record)

@@ -12,8 +12,9 @@ from typing import Any, Literal, Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from reasoner.config.smart import TrainConfig
+from reasoner.config.training import TrainConfig
 from reasoner.errors import UsageError
+from reasoner.tracking import Tracking
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["bfloat16", "float16", "float32"]
@@ -83,6 +84,8 @@ class SftSpec(Spec):
     device: Device = "auto"
     threads: int | None = None
     """CPU threads of torch; unset leaves torch's choice."""
+    tracking: Tracking | None = None
+    """The W&B run that shows this training; it decides nothing. Its key comes from the environment."""
     processes: int = 1
     """More than one starts the program with `accelerate launch`."""
 

@@ -40,7 +40,9 @@ def present_modules(model: Any, wanted: tuple[str, ...]) -> list[str]:
     return found
 
 
-def trainer_config(spec: SftSpec, batch: Batch, device: str, evaluate: bool, packed: bool) -> Any:
+def trainer_config(
+    spec: SftSpec, batch: Batch, device: str, evaluate: bool, packed: bool, tracked: bool
+) -> Any:
     """TRL's configuration. Every step's loss is logged, so that a resumed run has the same log."""
     from trl import SFTConfig
 
@@ -76,7 +78,7 @@ def trainer_config(spec: SftSpec, batch: Batch, device: str, evaluate: bool, pac
         save_total_limit=None,  # old checkpoints go after the new one is sealed, see callbacks.sealing
         logging_steps=1,
         logging_nan_inf_filter=False,
-        report_to="none",
+        report_to="wandb" if tracked else "none",
         push_to_hub=False,
         disable_tqdm=True,
         dataloader_pin_memory=device == "cuda",
@@ -113,11 +115,15 @@ class Job:
     spec: SftSpec
     device: str
     attention: Attention
+    nf4: bool
+    """Whether the base is held in 4 bits."""
     encoder: Encoder
     train: EncodedSet
     validation: EncodedSet | None
     report: Callable[..., Any]
     log: Callable[[str], None]
+    tracked: bool = False
+    """Whether this process has a W&B run."""
 
     def trainer(self, batch: Batch) -> Any:
         """A new SFTTrainer on a freshly loaded base, after its collated batches were checked."""
@@ -126,7 +132,10 @@ class Job:
         spec = self.spec
         in_bf16 = self.device == "cuda" and spec.train.precision == "bf16"
         model = runtime.load_model(
-            spec.base, "bfloat16" if in_bf16 else "float32", attention=self.attention.name
+            spec.base,
+            "bfloat16" if in_bf16 else "float32",
+            attention=self.attention.name if self.attention.packed else None,
+            nf4_on=self.device if self.nf4 else None,
         )
         tokenizer = self.encoder.tokenizer
         if tokenizer.pad_token is None:
@@ -135,7 +144,9 @@ class Job:
         trainer = ordered_trainer(
             sampler,
             model=model,
-            args=trainer_config(spec, batch, self.device, self.validation is not None, self.attention.packed),
+            args=trainer_config(
+                spec, batch, self.device, self.validation is not None, self.attention.packed, self.tracked
+            ),
             train_dataset=dataset_of(self.train),
             eval_dataset=dataset_of(self.validation) if self.validation else None,
             processing_class=tokenizer,
@@ -147,6 +158,11 @@ class Job:
             ],
         )
         trainer.remove_callback(PrinterCallback)
+        for weight in trainer.model.parameters():
+            if (
+                weight.requires_grad
+            ):  # TRL rounds the adapter of a 4-bit base to bfloat16, which would lose small steps
+                weight.data = weight.data.float()
         for rows, data in ((self.train, trainer.train_dataset), (self.validation, trainer.eval_dataset)):
             if rows is not None:
                 check_batches(rows.kept, cast(Any, data), trainer.data_collator, self.encoder, batch.size)

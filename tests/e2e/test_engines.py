@@ -23,8 +23,8 @@ from reasoner.engines.remote import RemoteEngine
 from reasoner.engines.start import build_engine, open_engine
 from reasoner.errors import ConfigurationError, EngineError, ModelError
 from reasoner.records import Completion, GenerationRequest, Sampling
+from tests.support.tiny_llama import make_adapter, make_byte_model
 from tests.unit.engines.test_remote import ROOT, gone
-from tests.unit.engines.tiny_model import make_adapter, make_tiny_model
 
 pytestmark = pytest.mark.e2e
 
@@ -52,7 +52,7 @@ def answers(engine: Engine, requests: list[GenerationRequest], **more: Any) -> l
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+    return make_byte_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="module")

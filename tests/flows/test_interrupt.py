@@ -11,7 +11,7 @@ import pytest
 
 from tests.flows.test_kill import SECONDS, command, rows
 from tests.support.commands import start_alone
-from tests.unit.training.tiny import make_model
+from tests.support.tiny_llama import make_model
 
 pytestmark = [pytest.mark.flows, pytest.mark.crash, pytest.mark.timeout(600)]
 

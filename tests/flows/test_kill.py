@@ -16,7 +16,7 @@ import pytest
 from reasoner.store import Store
 from tests.flows.test_smart import settings
 from tests.support.commands import start
-from tests.unit.training.tiny import make_model
+from tests.support.tiny_llama import make_model
 
 pytestmark = [pytest.mark.flows, pytest.mark.crash, pytest.mark.timeout(1200)]
 

@@ -16,7 +16,7 @@ from reasoner.stages.report import read as read_report
 from reasoner.store import Store, open_ref
 from reasoner.store.rows import read_rows
 from tests.flows.test_smart_ways import trained_from
-from tests.unit.training.tiny import make_model
+from tests.support.tiny_llama import make_model
 
 pytestmark = [pytest.mark.flows, pytest.mark.timeout(900)]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reasoner.training import adapter, packing, sft
-from tests.unit.training import tiny
+from tests.support import tiny_training as tiny
 
 torch = pytest.importorskip("torch")
 pytestmark = [

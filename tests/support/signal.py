@@ -14,7 +14,7 @@ from typing import Any
 from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.store.rows import write_rows
 from reasoner.training.multiturn.spec import MultiTurnSpec
-from tests.unit.training.tiny import END, make_model, make_tokenizer
+from tests.support.tiny_llama import END, make_model, make_tokenizer
 
 KEYS = {"left": "1", "right": "2"}
 SOLVE, SOLVE_KEY = "Guess.", "Key {{ question }}. Guess."

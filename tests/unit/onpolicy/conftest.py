@@ -9,12 +9,12 @@ import pytest
 from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.transformers_engine import TransformersEngine
 from reasoner.onpolicy.sampler import OnPolicySampler
-from tests.unit.engines.tiny_model import make_tiny_model
+from tests.support.tiny_llama import make_byte_model
 
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_model(tmp_path_factory.mktemp("onpolicy") / "base")
+    return make_byte_model(tmp_path_factory.mktemp("onpolicy") / "base")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from reasoner.stages import problems as questions
 from reasoner.stages import smart, verdicts
 from reasoner.stages.smart_folder import PARTS, SmartFolder
 from reasoner.store.rows import read_rows
-from tests.unit.training.tiny import make_model
+from tests.support.tiny_llama import make_model
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reasoner.training import runtime
-from tests.unit.training import tiny
+from tests.support import tiny_training as tiny
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from reasoner.errors import DataError, ModelError, TrainingError
 from reasoner.records import TrainingExample
 from reasoner.training.examples import IGNORED, Encoded, Encoder, check_batches, read_examples
-from tests.unit.training import tiny
-from tests.unit.training.tiny import END, START
+from tests.support import tiny_training as tiny
+from tests.support.tiny_llama import END, START
 
 TOKENIZER = tiny.make_tokenizer()
 

@@ -14,7 +14,7 @@ from reasoner.errors import ChildFailedError, ModelError, TrainingError, UsageEr
 from reasoner.training import merge, sft
 from reasoner.training.launch import merge_argv, run_merge, run_sft, sft_argv
 from reasoner.training.specs import MergeSpec, SftSpec
-from tests.unit.training import tiny
+from tests.support import tiny_training as tiny
 
 
 def sft_spec(room: Path) -> SftSpec:

@@ -14,7 +14,7 @@ from reasoner.errors import ModelError, TrainingError, UsageError
 from reasoner.ids import file_hash
 from reasoner.training import adapter, merge, parity, sft
 from reasoner.training.specs import MergeSpec
-from tests.unit.training import tiny
+from tests.support import tiny_training as tiny
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from reasoner.errors import InfrastructureError, TrainingError
 from reasoner.training import packing
 from reasoner.training.examples import IGNORED, Encoder, check_batches
 from reasoner.training.ordering import GroupedSampler, grouped_order
-from tests.unit.training import tiny
+from tests.support import tiny_training as tiny
 from tests.unit.training.test_sft import Run
 
 RECORD_BY_RECORD = "record_by_record"
@@ -142,7 +142,7 @@ def test_models_of_another_kind_are_padded(base: dict[str, Any], words: str) -> 
     assert words in more
     lines: list[str] = []
     chosen = packing.choose("auto", "cpu", "bf16", {**LLAMA, **base}, lines.append)
-    assert chosen == packing.Attention("sdpa", packed=False)
+    assert chosen == packing.Attention("default", packed=False)
     assert words in lines[0]
 
 
@@ -164,7 +164,7 @@ def test_a_packed_training_has_the_losses_of_a_padded_one(
     validation = tiny.write_examples(tmp_path / "v.jsonl", uneven(5, seed=3))
     packed = Run(tiny.make_spec(base, tmp_path / "a", rows, validation_rows=validation, **settings))
     with pytest.MonkeyPatch.context() as undone:
-        undone.setattr(packing, "choose", lambda *given: packing.Attention("sdpa", packed=False))
+        undone.setattr(packing, "choose", lambda *given: packing.Attention("default", packed=False))
         padded = Run(
             tiny.make_spec(base, tmp_path / "b", rows, validation_rows=validation, packing="off", **settings)
         )
@@ -174,7 +174,7 @@ def test_a_packed_training_has_the_losses_of_a_padded_one(
     for a, b in zip(packed.record["validation_losses"], padded.record["validation_losses"], strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-3)
     assert packed.record["packing"] == {"packed": True, "attention": RECORD_BY_RECORD, "order": "random"}
-    assert padded.record["packing"] == {"packed": False, "attention": "sdpa", "order": "random"}
+    assert padded.record["packing"] == {"packed": False, "attention": "default", "order": "random"}
 
 
 def test_packed_gradient_checkpointing_changes_nothing(
@@ -299,6 +299,6 @@ def test_a_padded_training_meets_its_records_in_that_order(
     lengths = [len(encoder.encode(row).input_ids) for row in rows]
     wanted = [lengths[i] for epoch in (0, 1) for i in grouped_order(lengths, 4, 0, epoch)]
     assert list(itertools.chain(*seen)) == wanted
-    assert run.record["packing"] == {"packed": False, "attention": "sdpa", "order": "by length"}
+    assert run.record["packing"] == {"packed": False, "attention": "default", "order": "by length"}
     assert run.said("no packing (no CUDA device")
     assert json.loads((run.spec.output / "training.json").read_text())["train"]["packing"] == "auto"

@@ -17,7 +17,7 @@ from reasoner.ids import file_hash
 from reasoner.training import checkpoints
 from reasoner.training.launch import run_sft, sft_argv
 from reasoner.training.specs import SftSpec
-from tests.unit.training import tiny
+from tests.support import tiny_training as tiny
 
 pytestmark = pytest.mark.crash
 

@@ -19,7 +19,7 @@ from reasoner.ids import file_hash
 from reasoner.training import adapter, checkpoints, sft
 from reasoner.training.micro_batch import Batch
 from reasoner.training.specs import SftSpec
-from tests.unit.training import tiny
+from tests.support import tiny_training as tiny
 
 END = tiny.END
 

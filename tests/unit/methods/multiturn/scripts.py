@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from reasoner.records import Completion, GenerationRequest
-from tests.unit.training.tiny import make_tokenizer
+from tests.support.tiny_llama import make_tokenizer
 
 calls: list[list[GenerationRequest]] = []
 

@@ -1,0 +1,85 @@
+"""How an adapter is trained, and what memory it may take there."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from reasoner.config.base import Section
+
+Dtype = Literal["bfloat16", "float16", "float32"]
+
+
+class LoraConfig(Section):
+    """The adapter."""
+
+    r: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class TrainConfig(Section):
+    """Supervised fine-tuning with LoRA. The effective batch is `batch_size × grad_accum`."""
+
+    lr: float = Field(default=2e-4, gt=0)
+    epochs: float = Field(default=1.0, gt=0)
+    """Passes over the records."""
+    batch_size: int = Field(default=4, ge=1)
+    """Records a device and micro-step."""
+    grad_accum: int = Field(default=4, ge=1)
+    """Micro-steps an optimiser step."""
+    scheduler: Literal["linear", "cosine", "constant", "constant_with_warmup"] = "linear"
+    warmup_steps: int = Field(default=5, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    max_length: int = Field(default=1024, ge=8)
+    """Tokens of prompt and completion; longer records are left out and counted, never cut."""
+    packing: Literal["auto", "on", "off"] = "auto"
+    """`on`: the records of a micro-batch in one row without padding, which needs a variable-length attention kernel;
+    stops where there is none. `auto`: that where it can be done, else padded batches of like length. `off`: padded
+    batches in random order. The records of an optimiser step are as many in every mode."""
+    lora: LoraConfig = LoraConfig()
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """`bf16` computes in bfloat16 autocast over float32 adapter weights; `auto` is that on an accelerator."""
+    merge_dtype: Dtype = "bfloat16"
+    """Precision of the merged model's weights on disk."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third more time."""
+    nf4_above_gib: float | None = Field(default=None, ge=0)
+    """A base whose weights take more GiB than this in bfloat16 is held in 4-bit NF4 while its adapter is trained
+    (QLoRA, arXiv 2305.14314); the adapter is merged into the full weights. Unset never does, 0 always."""
+    eval_steps: int = Field(default=2000, ge=1)
+    """Optimiser steps between validation losses."""
+    save_steps: int = Field(default=2000, ge=1)
+    """Optimiser steps between checkpoints."""
+    save_total_limit: int = Field(default=3, ge=1)
+    logging_steps: int = Field(default=10, ge=1)
+    min_records: int = Field(default=16, ge=1)
+    """With fewer records than this the run stops before training and says so."""
+
+
+def largest_part(whole: int, limit: int) -> int:
+    """The largest number of at most `limit` that divides `whole`."""
+    return next(n for n in range(min(limit, whole), 0, -1) if whole % n == 0)
+
+
+class ComputeConfig(Section):
+    """Where heavy stages run, and how much memory they may take there."""
+
+    gpu_pool: str | None = None
+    """Name of the work pool that training stages are sent to; unset runs them in this process's machine."""
+    idle_seconds: float = Field(default=300.0, gt=0)
+    """An engine that nobody uses for this long ends."""
+    engine_memory: float = Field(default=0.85, gt=0, le=1)
+    """Share of the card's memory that vLLM takes (read by configs/engine/vllm.yaml)."""
+    micro_batch: int | None = Field(default=None, ge=1)
+    """At most this many records a training micro-step; the effective batch, `train.batch_size × train.grad_accum`,
+    stays. Unset cuts it as `train` says. Where even this is too much it is halved, and that remembered."""
+
+    def cut(self, train: TrainConfig) -> TrainConfig:
+        """`train` with its effective batch in micro-batches that fit."""
+        if self.micro_batch is None:
+            return train
+        whole = train.batch_size * train.grad_accum
+        size = largest_part(whole, self.micro_batch)
+        return train.model_copy(update={"batch_size": size, "grad_accum": whole // size})
