@@ -17,7 +17,12 @@ from reasoner.training.multiturn.spec import MultiTurnSpec
 from tests.unit.training.tiny import END, make_model, make_tokenizer
 
 KEYS = {"left": "1", "right": "2"}
-SOLVE, SOLVE_KEY, ASK, TOLD = "Guess.", "Key {{ question }}. Guess.", "Key {{ question }}. Hint.", "Hint {{ feedback }}."
+SOLVE, SOLVE_KEY, ASK, TOLD = (
+    "Guess.",
+    "Key {{ question }}. Guess.",
+    "Key {{ question }}. Hint.",
+    "Hint {{ feedback }}.",
+)
 TASKS = {
     "hint": (SOLVE, ASK, TOLD),
     "again": (SOLVE, ASK, "{{ feedback }} Key {{ question }}."),
@@ -94,7 +99,9 @@ def make_ready(folder: Path, seed: int = 5, steps: int = 250) -> Path:
                zip(prompts, rows, strict=True)]  # fmt: skip
         width = max(map(len, ids))
         batch = torch.tensor([[*row, *[2] * (width - len(row))] for row in ids])
-        labels = torch.tensor([[*[-100] * (len(row) - 2), *row[-2:], *[-100] * (width - len(row))] for row in ids])
+        labels = torch.tensor(
+            [[*[-100] * (len(row) - 2), *row[-2:], *[-100] * (width - len(row))] for row in ids]
+        )
         model(input_ids=batch, labels=labels).loss.backward()
         optimiser.step()
         optimiser.zero_grad()

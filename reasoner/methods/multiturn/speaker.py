@@ -24,13 +24,15 @@ class Renderer(Protocol):
 
 @dataclass(frozen=True)
 class Speaker:
-    """One writer of turns. `adapter` is empty for the bare base; without a tokenizer no prompt ids are kept."""
+    """One writer of turns. `adapter` is empty for the bare base. Ids and log-probabilities are kept for training; they
+    need the tokenizer."""
 
     engine: Engine
     renderer: Renderer
     sampling: Sampling
     adapter: str = ""
     tokenizer: Any = None
+    keep_ids: bool = True
 
     def with_adapter(self, adapter: str) -> "Speaker":
         """The same engine under another adapter."""
@@ -45,7 +47,7 @@ class Speaker:
         Raises EngineError where the engine tokenised a prompt otherwise than the trainer will.
         """
         requests = [self._request(problem, index, messages, seed) for problem, index, messages in wanted]
-        keep = self.tokenizer is not None
+        keep = self.keep_ids and self.tokenizer is not None
         prompts = encode_prompts(self.tokenizer, requests, NO_LIMIT) if keep else [()] * len(requests)
         turns: list[Turn | None] = [None] * len(requests)
         done = 0

@@ -122,7 +122,7 @@ def greedy(given: Speaker, config: MultiTurnConfig) -> Speaker:
     longest = given.sampling.max_tokens
     if given.adapter == SOLVER and config.evaluation.max_tokens is not None:
         longest = config.evaluation.max_tokens
-    return replace(given, sampling=Sampling(0.0, max_tokens=longest))
+    return replace(given, sampling=Sampling(0.0, max_tokens=longest), keep_ids=False)
 
 
 def _writer(

@@ -1,8 +1,8 @@
 """MLMT's value network: V(x), V(x,z), V(x,z,g) from one set of parameters. It never sees the refinement.
 
 `shared`: a linear head on the feedback model's last hidden state. A causal model reads x, z, g once, and the three
-values stand at the ends of the three parts. `encoder`: three texts, the first token's state. Texts are cut by tokens: the
-whole problem, head and tail of the attempt, the head of the feedback.
+values stand at the ends of the three parts. `encoder`: three texts, the first token's state. Texts are cut by tokens:
+the whole problem, head and tail of the attempt, the head of the feedback.
 """
 
 import contextlib
