@@ -57,8 +57,8 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
     found = [
         f"# {escaped(facts['title'])}", "",
         f"{escaped(facts['method'])}{mode} on {facts['env_type']}, base {escaped(facts['base'])}, "
-        f"seed {facts['seed']}. {facts['steps']} iterations; the policies of iteration {facts['exported_step']} were kept "
-        f"(by {facts['chosen_by']}).", "",
+        f"seed {facts['seed']}. {facts['steps']} iterations; the policies of iteration {facts['exported_step']} "
+        f"were kept (by {facts['chosen_by']}).", "",
         "## Both turns", "",
         "Greedy, every test problem, turn 2 whether or not turn 1 was right. Unscored problems are left out.", "",
         *table(facts["rows"]), "",

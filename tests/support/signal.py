@@ -1,12 +1,11 @@
 """Toy tasks for the multi-turn methods, a tiny model that is ready for them, and a training spec.
 
 `hint`: the solver never sees the key; the feedback writer does, and must name one of two hints, L or R. The answer is 1
-for `left` and 2 for `right`. The base names hints and answers by chance, but follows a hint four times of five.
+for `left` and 2 for `right`. The base reads a key wrongly more often than not, and follows a hint four times of five.
 `again`: the key is shown in the second turn only (SCoRe). `direct`: it is shown at once (ArCHer).
 """
 
 import csv
-import functools
 import random
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,8 @@ TASKS = {
 }
 CORRECTION = "Again."
 NUMBERS = 20
+LEANING, FOLLOWING = 0.4, 0.8
+"""How often the base reads a key rightly (so its greedy answers are wrong), and how often it follows a hint."""
 
 
 def questions() -> list[tuple[str, str]]:
@@ -111,24 +112,21 @@ def make_ready(folder: Path, seed: int = 5, steps: int = 250) -> Path:
 
 def _example(rng: random.Random) -> tuple[str, str]:
     """A turn of any kind, and what the base says to it."""
-    question, _ = rng.choice(questions())
+    question, gold = rng.choice(questions())
+    leans = rng.random() < LEANING  # what a reading of the key would say
+    answer = gold if leans else "21"[int(gold) - 1]
     kind = rng.randrange(5)
     if kind == 0:
         return SOLVE, rng.choice("12")
     if kind == 1:
-        return SOLVE_KEY.replace("{{ question }}", question), rng.choice("12")
+        return SOLVE_KEY.replace("{{ question }}", question), answer
     if kind == 2:
-        return ASK.replace("{{ question }}", question), rng.choice("LR")
+        return ASK.replace("{{ question }}", question), "LR"[int(answer) - 1]
     if kind == 3:
-        return f"{CORRECTION} Key {question}.", rng.choice("12")
+        return f"{CORRECTION} Key {question}.", answer
     hint = rng.choice("LR")
-    follows = rng.random() < 0.8
+    follows = rng.random() < FOLLOWING
     return f"Hint {hint}.", "1" if (hint == "L") == follows else "2"
-
-
-@functools.cache
-def _template() -> Any:
-    return make_tokenizer()
 
 
 def _chat(tokenizer: Any, text: str) -> str:
