@@ -24,6 +24,7 @@ app = typer.Typer(
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="Dotted overrides, such as train.lr=1e-5 data=gsm8k")
 ]
+INTERRUPTED = 130
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
 
 
@@ -93,13 +94,12 @@ def main() -> None:
     smart_steps.add_to(app)
     _check_siblings()
     try:
-        app(standalone_mode=False)
+        if app(standalone_mode=False) == INTERRUPTED:  # typer's word for Ctrl-C
+            _fail("interrupted; the same command goes on from where it was", INTERRUPTED)
     except ReasonerError as error:
         _fail(str(error), error.exit_code)
     except typer.Exit as stop:
         sys.exit(stop.exit_code)
-    except KeyboardInterrupt:
-        _fail("interrupted; the same command goes on from where it was", 130)
     except Exception as error:  # the last line of defence: a bug of ours, still told in a line
         _other(error)
 
@@ -131,3 +131,7 @@ def _check_siblings() -> None:
         place = Path(found.origin).resolve() if found and found.origin else None
         if place is None or here not in place.parents:
             _fail(f"the package {name!r} is {place}, not this project's; remove it from this environment", 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -16,12 +16,8 @@ from reasoner.training.multiturn.spec import MultiTurnSpec
 from tests.unit.training.tiny import END, make_model, make_tokenizer
 
 KEYS = {"left": "1", "right": "2"}
-SOLVE, SOLVE_KEY, ASK, TOLD = (
-    "Guess.",
-    "Key {{ question }}. Guess.",
-    "Key {{ question }}. Hint.",
-    "Hint {{ feedback }}.",
-)
+SOLVE, SOLVE_KEY = "Guess.", "Key {{ question }}. Guess."
+ASK, TOLD = "Key {{ question }}. Hint.", "Hint {{ feedback }}."
 TASKS = {
     "hint": (SOLVE, ASK, TOLD),
     "again": (SOLVE, ASK, "{{ feedback }} Key {{ question }}."),

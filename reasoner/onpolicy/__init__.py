@@ -1,0 +1,6 @@
+"""The on-policy loop: one engine, one copy of the base, the policy's adapter sent after each step.
+
+`sampler` gives the engine the current adapter and brings back tokens with log-probabilities; `logprobs` computes the
+trainer's own in chunks; `gate` compares the two; `parts` times a step; `memory` halves micro-batches; `trl_rollout` is
+the hook for TRL's GRPOTrainer. The objectives live with their methods.
+"""

@@ -1,0 +1,57 @@
+"""A tiny float32 Llama, an adapter on it that is trained, and the engine that samples."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reasoner.engines.protocol import EngineSettings
+from reasoner.engines.transformers_engine import TransformersEngine
+from reasoner.onpolicy.sampler import OnPolicySampler
+from tests.unit.engines.tiny_model import make_tiny_model
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("onpolicy") / "base")
+
+
+@pytest.fixture
+def policy(base: Path) -> Any:
+    """The base with a fresh LoRA adapter: equal to the base until `move` changes it."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    lora = LoraConfig(
+        r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "up_proj"], task_type="CAUSAL_LM"
+    )
+    return get_peft_model(model, lora)
+
+
+def move(policy: Any, seed: int, scale: float = 0.5) -> None:
+    """A large step: random B matrices, exact in bfloat16."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in policy.named_parameters():
+        if "lora_" in name:
+            if "lora_B" in name:
+                weight.data = torch.randn(weight.shape, generator=generator) * scale
+            weight.data = weight.data.bfloat16().float()
+
+
+def settings(base: Path) -> EngineSettings:
+    return EngineSettings("transformers", base, "float32", adapters=True, options={"max_model_len": 128})
+
+
+@pytest.fixture
+def sampler(base: Path) -> Iterator[OnPolicySampler]:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    with OnPolicySampler(lambda: TransformersEngine(settings(base)), tokenizer, 128) as made:
+        yield made
