@@ -22,7 +22,7 @@ from reasoner.records import Problem, Sampling
 from reasoner.store.rows import read_rows, write_rows
 from reasoner.training.checkpoints import write_json
 from reasoner.training.multiturn.launch import fetch_encoder, run_multiturn
-from reasoner.training.multiturn.sampling import advice_of, engine_settings, speaker
+from reasoner.training.multiturn.sampling import advice_of, engine_settings, plain_speaker
 from reasoner.training.multiturn.spec import MultiTurnSpec
 from reasoner.workbench import ModelFolder, Workbench
 
@@ -167,8 +167,7 @@ class _Room:
         untrained = found is None or not found.is_dir() or (self._frozen and adapter == FEEDBACK)
         if found is not None and not untrained:
             engine.load_adapter(adapter, found)
-        made = speaker(engine, self._cast.model.path, "" if untrained else adapter, 0.0, max_tokens)
-        return replace(made, keep_ids=False)
+        return plain_speaker(engine, self._cast.model.path, "" if untrained else adapter, max_tokens)
 
     def _writer(self, engine: Engine) -> Speaker:
         config, other = self._config, self._cast.correction
@@ -177,7 +176,7 @@ class _Room:
         second = open_engine(engine_settings(config, other.path, adapters=False),
                              log=self._bench.logs / "correction-engine.log")  # fmt: skip
         self._stack.callback(second.close)
-        return replace(speaker(second, other.path, "", 0.0, config.guidance_max_tokens), keep_ids=False)
+        return plain_speaker(second, other.path, "", config.guidance_max_tokens)
 
     def _rollouts(
         self, environment: Environment, solver: Speaker, writer: Speaker | None, temperature: float

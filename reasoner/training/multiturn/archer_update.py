@@ -120,7 +120,7 @@ class ArcherLearner:
         metrics = update(
             self.learned.policy, SOLVER, self.learned.optimisers[SOLVER], credits, scored.reference,
             settings_of(config.model_copy(update={"grad_accum_steps": None}), SOLVER), self.processes,
-            iteration=iteration, seed=derived_seed(config.seed, SOLVER, iteration, epoch),
+            self.learned.micro, iteration=iteration, seed=derived_seed(config.seed, SOLVER, iteration, epoch),
         )  # fmt: skip
         return metrics | kl_metrics(scored) | {"advantage": mean(advantages)}
 

@@ -128,19 +128,23 @@ class Learner:
         value: ValueUpdate | None = None,
     ) -> dict[str, float]:
         extra = value.extra() if value is not None else None
+        own = self.learned.optimisers[adapter]
         value_optimiser = self.learned.optimisers.get("value") if extra is not None else None
-        if value_optimiser is not None:
-            value_optimiser.zero()
 
         def step_value() -> None:
-            assert value_optimiser is not None
-            value_optimiser.step(iteration)
+            if value_optimiser is not None:
+                value_optimiser.step(iteration)
 
+        def reset() -> None:
+            own.zero()
+            if value_optimiser is not None:
+                value_optimiser.zero()
+
+        reset()
         return update(
-            self.learned.policy, adapter, self.learned.optimisers[adapter], credits, scored.reference,
-            settings_of(self.config, adapter), self.processes, iteration=iteration,
-            seed=derived_seed(self.config.seed, adapter, iteration), extra=extra,
-            after_step=step_value if value_optimiser is not None else None,
+            self.learned.policy, adapter, own, credits, scored.reference, settings_of(self.config, adapter),
+            self.processes, self.learned.micro, iteration=iteration,
+            seed=derived_seed(self.config.seed, adapter, iteration), extra=extra, after_step=step_value, reset=reset,
         )  # fmt: skip
 
 
@@ -151,7 +155,7 @@ def settings_of(config: MultiTurnConfig, adapter: str) -> Settings:
     return Settings(
         config.temperature, config.clip_low, config.clip_high,
         float(longest) if config.token_normalisation == "max_tokens" else 1.0,
-        config.batch_size, step * config.batch_size if step is not None else None,
+        step * config.batch_size if step is not None else None,
     )  # fmt: skip
 
 

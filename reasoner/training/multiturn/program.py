@@ -67,7 +67,7 @@ def train(spec: MultiTurnSpec, report: Callable[..., Any], say: Callable[[str], 
         last = checkpoints.last_complete(spec.work)
     tokenizer = runtime.load_tokenizer(spec.base)
     dtype = "bfloat16" if device == "cuda" and config.precision == "bf16" else "float32"
-    learned = build(config, spec.base, spec.base_name, tokenizer, processes, dtype)
+    learned = build(config, spec.base, spec.base_name, tokenizer, processes, dtype, log)
     state = checkpointing.load(last, learned) if last is not None else checkpointing.State()
     problems = [
         [Problem.from_row(r) for r in read_rows(spec.problems / f"{n}.jsonl")]
@@ -99,7 +99,7 @@ class _Run:
     ) -> None:  # fmt: skip
         self._spec, self._config = spec, config
         self._loop = Loop(
-            config, spec.work, learned, processes, problems[0], problems[1], None, None, report, log, state
+            config, spec.work, learned, processes, problems[0], problems[1], None, report, log, state=state
         )
         self.metric = self._loop.metric
 
@@ -109,10 +109,12 @@ class _Run:
         if not loop.processes.first:
             loop.run()
             return
-        with open_sampler(self._config, spec.base, spec.correction_base, spec.work) as (sampler, engine):
-            limit = self._config.engine.options.get("max_model_len") or context_of(spec.base)
-            sampler.check_lengths([*loop.train, *loop.validation], int(limit))
-            loop.sampler, loop.engine = sampler, engine
+        limit = int(self._config.engine.options.get("max_model_len") or context_of(spec.base))
+        with open_sampler(
+            self._config, spec.base, spec.correction_base, spec.work, limit, loop.parts
+        ) as sampler:
+            sampler.check_lengths([*loop.train, *loop.validation], limit)
+            loop.sampler = sampler
             loop.run()
 
 
