@@ -25,7 +25,17 @@ def test_help_lists_the_commands_and_loads_nothing_heavy(tmp_path: Path) -> None
         "print(sorted(set(sys.modules) & {'torch', 'vllm', 'trl', 'peft', 'transformers', 'datasets', 'prefect'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    for command in ("run", "up", "down", "runs", "verify", "smart-infer", "smart-analyse", "smart-evaluate"):
+    for command in (
+        "run",
+        "up",
+        "down",
+        "runs",
+        "verify",
+        "train",
+        "smart-infer",
+        "smart-analyse",
+        "smart-evaluate",
+    ):
         assert command in done.stdout
     assert done.stdout.rstrip().endswith("[]")
 
@@ -55,6 +65,15 @@ def test_importing_every_room_loads_no_torch() -> None:
         (["verify", "math", "no-such.jsonl"], 2, "no-such.jsonl"),
         (["smart-infer", "m", "d", "tot", "1"], 2, "cot, sub, pot"),
         (["smart-analyse", "no-such-folder"], 2, "smart-infer"),
+        (["run", "mlmt-maths"], 2, "Did you mean 'mlmt-math'"),
+        (["run", "mlmt-math", "value_cof=1"], 2, "Did you mean 'value_coef'"),
+        (["train", "--config-name", "score_mth"], 2, "Did you mean 'score_math'"),
+        (["train", "--config-name", "smart-demo"], 2, "`reasoner train` takes"),
+        (["train", "--config-name", "score_math", "--env-type", "code"], 2, "use --config-name score_code"),
+        (["train", "--env-type", "chess"], 2, "math or code"),
+        (["train", "hydra.job.name=x"], 2, "hydra.run.dir"),
+        (["train", "stop_value_gradient=true"], 2, "Did you mean 'stop_value_gradients'"),
+        (["train", "train_guidance_model=perhaps"], 2, "train_guidance_model"),
     ],
 )
 def test_wrong_usage_is_a_line_and_status_2(
