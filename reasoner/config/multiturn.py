@@ -347,7 +347,13 @@ class MultiTurnConfig(Section):
         return self._with_defaults(*REPORTING, *TRAINING, evaluation=self.evaluation)
 
     def _with_defaults(self, *names: str, **kept: Any) -> "MultiTurnConfig":
+        """Problems and models reach a stage as artifacts, so neither their paths nor their names are in its key."""
         plain = {name: MultiTurnConfig.model_fields[name].get_default() for name in names}
+        plain |= {
+            "policy_lm": "base", "policy_revision": None, "agent_type": None,
+            "correction_model": "correction" if self.correction_model else None,
+            "problems": ProblemsConfig(train=SourceConfig(name="problems", kind="file", path="problems.jsonl")),
+        }  # fmt: skip
         return self.model_copy(update={**plain, **kept})
 
     @property

@@ -60,24 +60,45 @@ def write_problems(folder: Path) -> Path:
     return folder
 
 
-def spec(room: Path, base: Path, task: str, **fields: Any) -> MultiTurnSpec:
-    """A training of a task; configuration keys by their names."""
+def settings(room: Path, base: Path, task: str, **fields: Any) -> dict[str, Any]:
+    """Configuration keys of a training of `task`, with its prompts and its CSV file in `room`."""
     room.mkdir(parents=True, exist_ok=True)
-    settings = {
+    columns = {"question": ["question"], "answer": "answer", "solution": "correct_answer"}
+    source = {"name": "toy", "kind": "file", "path": str(write_csv(room / "MATH.csv")), "columns": columns}
+    guided = fields.get("method", "mlmt") in ("mlmt", "rl_guided")
+    return {
         "policy_lm": str(base), "prompts": str(write_templates(room / "prompts.yaml", task)),
-        "problems": {"train": {"name": "toy", "path": str(room / "unused.csv")}},
+        "problems": {"train": source, "test_size": 12, "validation_size": 8},
+        "train_guidance_model": guided, "use_smart_corrections": guided,
         "rollout_size": 32, "group_size": 4, "batch_size": 32, "max_tokens": 2, "guidance_max_tokens": 2,
-        "lm_lr": 1e-2, "guidance_lr": 1e-2, "value_lr": 1e-2, "critic_lr": 3e-3, "beta1": 0.0, "beta2": 0.01,
-        "guidance_kl_coef": 0.0, "token_normalisation": "sum", "eval_freq": 10, "save_freq": 5,
+        "lm_lr": 1e-2, "guidance_lr": 1e-2, "value_lr": 1e-2, "critic_lr": 3e-3, "alpha": 1.0, "beta1": 0.0,
+        "beta2": 0.01, "guidance_kl_coef": 0.0, "token_normalisation": "sum", "eval_freq": 10, "save_freq": 5,
         "lora": {"r": 8, "alpha": 16}, "engine": {"kind": "transformers", "options": {"batch_size": 64}},
         "verify": {"workers": 1}, "checkpoint": "last",
         **fields,
     }  # fmt: skip
-    config = MultiTurnConfig.model_validate(settings)
+
+
+def spec(room: Path, base: Path, task: str, **fields: Any) -> MultiTurnSpec:
+    """A training of a task on problems that were prepared; configuration keys by their names."""
+    config = MultiTurnConfig.model_validate(settings(room, base, task, **fields))
     return MultiTurnSpec(
         base, "tiny-llama", write_problems(room / "problems"), room / "out", room / "work", config, device="cpu",
         threads=1,
     )  # fmt: skip
+
+
+def overrides(settings: dict[str, Any], prefix: str = "") -> list[str]:
+    """The same keys as dotted overrides of the command line."""
+    found = []
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            found += overrides(value, f"{prefix}{key}.")
+        elif isinstance(value, list):
+            found.append(f"{prefix}{key}=[{','.join(value)}]")
+        else:
+            found.append(f"{prefix}{key}={str(value).lower() if isinstance(value, bool) else value}")
+    return found
 
 
 def make_ready(folder: Path, seed: int = 5, steps: int = 250) -> Path:
