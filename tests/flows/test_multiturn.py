@@ -1,4 +1,4 @@
-"""The multi-turn flow on a real server: a toy task is learnt, controls show that feedback is used, a kill costs little."""
+"""The multi-turn flow on a real server: a toy task is learnt, controls show that feedback is used, a kill is healed."""
 
 import json
 import os
