@@ -73,7 +73,7 @@ def test_the_gradient_is_the_formulas_whatever_the_micro_batch(ready, size):
     wanted = plain_gradient(ready)
     (found,), metrics = run(ready, size)
     for a, b in zip(found, wanted, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-7)
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
     assert max(float(g.abs().max()) for g in wanted) > 1e-4
     assert metrics["solver_clipped"] == 0.0
 
@@ -85,7 +85,7 @@ def test_several_optimiser_steps_share_out_the_same_gradient(ready):
     sizes = [len(rows) for rows in steps(8, 3, 1)]
     mean = [sum(g * n for g, n in zip(gs, sizes, strict=True)) / 8 for gs in zip(*parts, strict=True)]
     for a, b in zip(mean, whole, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-7)
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
 
 
 def test_out_of_memory_halves_the_micro_batch_and_leaves_the_gradient_alone(ready, monkeypatch):
@@ -101,7 +101,7 @@ def test_out_of_memory_halves_the_micro_batch_and_leaves_the_gradient_alone(read
     monkeypatch.setattr(learned.policy, "logprobs", small_memory)
     (found,), _ = run(ready, 8)
     for a, b in zip(found, wanted, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-7)
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
 
 
 def test_the_reference_kl_is_zero_at_step_0_and_not_after_a_change(base, tokenizer, processes):
