@@ -7,6 +7,7 @@ import torch
 
 from reasoner.errors import ModelError
 from reasoner.training.multiturn.encoder import Encoder, encoder_folder
+from reasoner.training.multiturn.heads import Standardiser
 from reasoner.training.multiturn.learner import Learner
 from reasoner.training.multiturn.value_update import ValueUpdate
 from reasoner.training.multiturn.values import State, as_of, evaluate, snapshot
@@ -103,8 +104,9 @@ def test_full_grads_term_is_the_derivative_of_the_value_in_the_feedback_model(ba
     episodes = sampled(learned, tokenizer, REWARDS)
     # The head has been regressed `value_steps` times before the feedback's step; those steps are recorded, not applied.
     states = [State.of(PROBLEMS[e.problem_id], e) for e in episodes]
+    learned.value.fit(learned.value.prepare(states, 4), processes.sum)
     with learned.policy.speaking("feedback"):
-        v = learned.value.head(learned.value.hidden(states)).squeeze(-1)
+        v = learned.value.on(learned.value.hidden(states))
         rewards = torch.tensor([float(e.r2) for e in episodes])
         loss = -0.2 * v[:, 2].mean() + 0.7 * ((v - rewards[:, None]) ** 2).mean()
         wanted = torch.autograd.grad(loss, learned.policy.parameters("feedback"))
@@ -176,6 +178,27 @@ def test_an_encoder_from_its_package_is_a_value_network_of_its_own(base, tokeniz
     assert metrics["value_loss"] == pytest.approx(0.5)  # V = 0 at first, half of the rewards are 1
     after = snapshot(learned.value)
     assert any(n.startswith("encoder.") and not torch.equal(before[n], after[n]) for n in before)
+
+
+def test_a_common_part_of_hidden_states_is_taken_off_once():
+    norm = Standardiser(3, "cpu")
+    rows = torch.randn(200, 3) * torch.tensor([1.0, 0.1, 0.0]) + torch.tensor([100.0, -5.0, 7.0])
+    assert norm.state("n.") == {}
+    norm.fit(rows, lambda t: t)
+    scaled = norm(rows)
+    assert scaled.mean(0).abs().max() < 1e-2 and float(scaled[:, 0].std()) == pytest.approx(1.0, abs=0.05)
+    assert scaled[:, 2].abs().max() < 1e-2, "what does not vary is not blown up"
+    before = norm.mean.clone()
+    norm.fit(rows + 50, lambda t: t)
+    assert torch.equal(norm.mean, before)
+    other = Standardiser(3, "cpu")
+    other.load_state(norm.state("n."), "n.")
+    assert torch.equal(other(rows), scaled) and other.fitted
+    halves = Standardiser(3, "cpu")
+    rest = torch.cat([rows[100:].double().sum(0), (rows[100:].double() ** 2).sum(0), torch.tensor([100.0])])
+    halves.fit(rows[:100], lambda t: t + rest)
+    torch.testing.assert_close(halves.mean, norm.mean)
+    torch.testing.assert_close(halves.scale, norm.scale)
 
 
 def test_an_encoder_keeps_the_tail_of_a_long_text():
