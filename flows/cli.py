@@ -87,6 +87,31 @@ def verify(
     verdicts.verify(kind, file, workers, timeout)
 
 
+@app.command()
+def doctor(json: Json = False) -> None:
+    """Say whether a run can work on this machine, and what to do where it cannot."""
+    from flows.commands import doctor as command
+
+    command.doctor(json)
+
+
+@app.command("audit-rewards")
+def audit_rewards(
+    run: Annotated[str, typer.Argument(help="A run's id or name, a beginning of either, or its folder")],
+    json: Json = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only so many attempts, always the same ones")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes at once; one a core by default")
+    ] = None,
+) -> None:
+    """Judge a run's attempts again, ask a second opinion, and say where rewards may be wrong."""
+    from flows.commands import audit
+
+    audit.audit_rewards(run, json, limit, workers)
+
+
 def main() -> None:
     """Entry point of the console script."""
     from flows.commands import smart_steps, train

@@ -14,6 +14,7 @@ from prefect.runtime import flow_run
 
 from reasoner.config.smart import AskConfig, SmartConfig
 from reasoner.config.variants import load_variants
+from reasoner.errors import CollapseError, DataError, TrainingError
 from reasoner.records import ArtifactRef
 from tasks import smart as stages
 from tasks import smart_records as making
@@ -69,7 +70,7 @@ def smart(pipeline: str = "smart-epoch2", overrides: list[str] | None = None) ->
         }
 
         main = learn(config, given)
-        others = [learn(variant, given, name).best for name, variant in variants.items()]
+        others, failed = learn_variants(variants, given)
 
         epochs = [*main.epochs, *others]
         evaluations = tuple(
@@ -78,7 +79,7 @@ def smart(pipeline: str = "smart-epoch2", overrides: list[str] | None = None) ->
         )
         facts = {"seed": str(config.seed), "control": config.control.kind, "epochs": main.why}
         trained = tuple(epoch.trained for epoch in epochs)
-        report = stages.report(pipeline, facts, problems, base, given.analysis, evaluations, trained)
+        report = stages.report(pipeline, facts, problems, base, given.analysis, evaluations, trained, failed)
         run.finish(report, main.best.model)
         return report
 
@@ -123,6 +124,20 @@ def learn(config: SmartConfig, given: Given, variant: str = "") -> Learnt:
         epochs += (Epoch(Trained(label, records, adapter), model, answers),)
         if is_last:
             return Learnt(epochs, epochs[best - 1], why)
+
+
+def learn_variants(
+    variants: dict[str, SmartConfig], given: Given
+) -> tuple[tuple[Epoch, ...], tuple[str, ...]]:
+    """The result of each variant. One that cannot be trained is told in the report; it takes no other down."""
+    others: tuple[Epoch, ...] = ()
+    failed: tuple[str, ...] = ()
+    for name, variant in variants.items():
+        try:
+            others += (learn(variant, given, name).best,)
+        except (CollapseError, DataError, TrainingError) as error:
+            failed += (f"{name}: {error}",)
+    return others, failed
 
 
 def make_records(config: SmartConfig, given: Given, model: ArtifactRef, epoch: int) -> ArtifactRef:

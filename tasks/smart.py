@@ -221,13 +221,13 @@ def evaluate(
 @stage("report", kind="report", version=2)
 def report(
     out: Draft, title: str, facts: dict[str, str], problems: ArtifactRef, base: ArtifactRef, analysis: ArtifactRef,
-    evaluations: tuple[ArtifactRef, ...], trained: tuple[Trained, ...],
+    evaluations: tuple[ArtifactRef, ...], trained: tuple[Trained, ...], failed: tuple[str, ...],
 ) -> None:  # fmt: skip
     """The run as a page: headline tables, records, losses, what was left out."""
     about = {"base model": folder_of(base).name, "base digest": base.digest[:16], **facts}
     sets = [(t.label, open_ref(t.records), open_ref(t.adapter)) for t in trained]
     reporting.write(
-        out.path, title, about, open_ref(problems), open_ref(analysis), folders(evaluations), sets
+        out.path, title, about, open_ref(problems), open_ref(analysis), folders(evaluations), sets, failed
     )
 
 

@@ -165,6 +165,10 @@ class TrainConfig(Section):
     max_grad_norm: float = Field(default=1.0, gt=0)
     max_length: int = Field(default=1024, ge=8)
     """Tokens of prompt and completion; longer records are left out and counted, never cut."""
+    packing: Literal["auto", "on", "off"] = "auto"
+    """`on`: the records of a micro-batch in one row without padding, which needs a variable-length attention kernel;
+    stops where there is none. `auto`: that where it can be done, else padded batches of like length. `off`: padded
+    batches in random order. The records of an optimiser step are as many in every mode."""
     lora: LoraConfig = LoraConfig()
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     """`bf16` computes in bfloat16 autocast over float32 adapter weights; `auto` is that on an accelerator."""

@@ -113,6 +113,27 @@ def turn2_cells(row: Row) -> list[str]:
     ]  # fmt: skip
 
 
+def turns_in_words(row: Row) -> list[str]:
+    """Second turns and forced strategies as sentences, where there is no room for their tables."""
+    said = []
+    if row.correction is not None:
+        c = row.correction
+        said.append(
+            f"{row.label}, a second turn for every question: acc@t1 {share(c.acc_t1.value)}, acc@t2 "
+            f"{share(c.acc_t2.value)} ({c.i_to_c} mended, {c.c_to_i} spoilt, {percent(c.repeated.k, c.repeated.n)} "
+            f"repeat what was tried); only where the first was unusable {share(c.acc_t2_fallback.value)}; "
+            f"only where the gold says it is wrong (oracle) {share(c.acc_t2_oracle.value)}."
+        )
+    if row.forced is not None:
+        a = row.forced
+        each = ", ".join(f"{Strategy(name).title} {share(e.value)}" for name, e in a.accuracy.items())
+        said.append(
+            f"{row.label}, each strategy forced: {each}; vote {share(a.vote.value)}, any of them (oracle) "
+            f"{share(a.oracle_any.value)}."
+        )
+    return said
+
+
 def forced_cells(row: Row) -> list[str]:
     """One line of the table of forced strategies; the row has them."""
     a = row.forced

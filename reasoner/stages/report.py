@@ -14,9 +14,12 @@ from reasoner.store.rows import read_rows
 
 def write(
     out: Path, title: str, facts: dict[str, str], problems: Path, analysis: Path, evaluations: Sequence[Path],
-    trained: Sequence[tuple[str, Path, Path]],
+    trained: Sequence[tuple[str, Path, Path]], failed: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Gather what the stages measured; nothing is computed anew. `trained` are (label, records, adapter)."""
+    """Gather what the stages measured; nothing is computed anew. `trained` are (label, records, adapter).
+
+    `failed` says which trainings did not come about, and why.
+    """
     left_out = read_rows(problems / "left-out.jsonl")
     report = RunReport(
         title=title,
@@ -27,8 +30,9 @@ def write(
         few_shot=Analysis.from_row(_json(analysis / "analysis.json")),
         records=tuple(_records(label, records) for label, records, _ in trained),
         losses=tuple(_loss(label, adapter) for label, _, adapter in trained),
-        left_out=tuple(
-            f"{row['set']} row {row['row']}: {row['reason']}: {row['excerpt']}" for row in left_out
+        left_out=(
+            *(f"not trained: {sentence}" for sentence in failed),
+            *(f"{row['set']} row {row['row']}: {row['reason']}: {row['excerpt']}" for row in left_out),
         ),
     )
     write_json(out / "report.json", report.model_dump(mode="json"))

@@ -15,7 +15,7 @@ from tests.unit.training.tiny import make_model
 
 pytestmark = [pytest.mark.flows, pytest.mark.crash, pytest.mark.timeout(600)]
 
-END_SECONDS = 30
+END_SECONDS = 120
 
 
 def descendants(process: subprocess.Popen[bytes]) -> list[psutil.Process]:

@@ -47,7 +47,7 @@ def test_controls_stand_beside_the_main_training_and_share_its_few_shot_stages(
     before = stages_run(home)
     variants = (
         'variants={rft:["control=rft","control.samples=2"],shuffled:["control=shuffled_labels"],'
-        'balanced:["epoch1.balance_strategies=true"]}'
+        'balanced:["epoch1.balance_strategies=true"],starved:["train.min_records=100000"]}'
     )
     report = read_report(
         open_ref(smart("smart-demo", settings(tiny, variants, "evaluation.second_turn=last")))
@@ -62,6 +62,8 @@ def test_controls_stand_beside_the_main_training_and_share_its_few_shot_stages(
     assert [row.kind for row in rows.values()][-4:] == ["policy", "control", "control", "variant"]
     assert [c.against for c in rows["balanced"].controls] == ["rft", "shuffled"]
     assert len(rows["epoch 1"].controls) == 2 and rows["epoch 1"].correction is not None
+    assert "starved" not in rows
+    assert any("not trained: starved: only" in sentence for sentence in report.left_out)
     sets = {found.label: found for found in report.records}
     assert list(sets) == ["epoch 1", "rft", "shuffled", "balanced"]
     assert sets["shuffled"].by_strategy == sets["epoch 1"].by_strategy

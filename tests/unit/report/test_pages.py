@@ -182,3 +182,10 @@ def test_second_turns_and_forced_strategies_are_on_the_page() -> None:
     forced = next(rows for rows in tables_of(page) if "its choice" in rows[0])
     assert forced[1][1:] == ["40", "0.872", "0.500", "0.250", "0.500", "0.417", "0.000", "0.750"]
     assert "judged by its own answers with each strategy forced" in page
+
+
+def test_the_terminal_says_what_a_second_turn_gave() -> None:
+    text, row = printed(width=40), table().rows[-1]
+    assert row.correction is not None
+    assert f"acc@t2 {row.correction.acc_t2.value:.3f} (" in text and "(oracle) 0.750" in text
+    assert "epoch 1, a second turn" not in text
