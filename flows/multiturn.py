@@ -47,6 +47,11 @@ def multiturn(pipeline: str = "mlmt-math", overrides: list[str] | None = None) -
         run.finish(report, trained)
         if config.use_wandb:
             send_finished(
-                config, run.store.open(trained), run.store.open(final), trained.digest, run.progress.say
+                config,
+                run.store.open(trained),
+                run.store.open(final),
+                trained.digest,
+                run.folder,
+                run.progress.say,
             )
         return report

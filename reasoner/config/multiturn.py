@@ -21,8 +21,8 @@ REPORTING = ("save_path", "use_wandb", "project_name", "run_name", "compute")
 TRAINING = (
     "iterations", "stage1_steps", "stage2_steps", "rollout_size", "group_size", "batch_size",
     "grad_accum_steps", "alpha", "beta1", "beta2", "kl", "baseline", "token_normalisation", "clip_low",
-    "clip_high", "leak_penalty", "guidance_reward", "guidance_kl_coef", "guidance_baseline", "value_coef",
-    "value_loss_coef", "shaping", "update_ratio", "value_steps", "lm_lr", "guidance_lr", "value_lr",
+    "clip_high", "leak_penalty", "train_solver", "guidance_reward", "guidance_kl_coef", "guidance_baseline",
+    "value_coef",    "value_loss_coef", "shaping", "update_ratio", "value_steps", "lm_lr", "guidance_lr", "value_lr",
     "critic_lr", "epochs", "actor_epochs", "warmup_iter", "capacity", "gamma", "tau", "advantage",
     "max_grad_norm", "warmup_steps", "precision", "gradient_checkpointing", "processes", "eval_freq",
     "save_freq", "checkpoint", "max_logprob_difference", "max_ratio_difference",
@@ -139,6 +139,8 @@ class MultiTurnConfig(Section):
     leak_penalty: float = Field(default=0.0, ge=0)
     """Taken off the feedback's reward where the feedback contains the gold answer; the rate is always reported."""
 
+    train_solver: bool = True
+    """False freezes the solver (an ablation of mlmt and rl_guided: only the feedback writer learns)."""
     train_guidance_model: bool = False
     """Whether the feedback writer is trained; with `method: score` that is RL-guided SCoRe."""
     use_smart_corrections: bool = False
@@ -263,6 +265,8 @@ class MultiTurnConfig(Section):
     def _check_guidance(self) -> str:
         if self.method in ("mlmt", "rl_guided") and not self.use_smart_corrections:
             return f"method {self.method} has a feedback writer: set use_smart_corrections=true"
+        if not self.train_solver and not self.guided:
+            return "train_solver=false leaves nothing to train: set train_guidance_model=true with mlmt or rl_guided"
         if self.method == "archer" and self.train_guidance_model:
             return "archer has no feedback writer to train: set train_guidance_model=false"
         if self.correction_model is not None and self.train_guidance_model:

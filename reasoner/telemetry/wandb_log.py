@@ -64,10 +64,15 @@ class WandbLog:
 
 
 def send_finished(
-    config: MultiTurnConfig, trained: Path, evaluation: Path, digest: str, say: Callable[[str], None]
+    config: MultiTurnConfig,
+    trained: Path,
+    evaluation: Path,
+    digest: str,
+    folder: Path,
+    say: Callable[[str], None],
 ) -> None:
     """Send what a finished training recorded: its metrics, its last rollout, its evaluation."""
-    with WandbLog(config, digest[:16], say, Path.cwd()) as log:
+    with WandbLog(config, digest[:16], say, folder) as log:
         send_folder(log, trained)
         log.episodes("evaluation", [Episode.from_row(r) for r in iter_rows(evaluation / "episodes.jsonl")])
 

@@ -44,11 +44,8 @@ class Learner:
         metrics = kl_metrics(scored)
         if config.method == "mlmt":
             return metrics | self._mlmt(iteration, rows, problems, scored)
-        stage = score.stage_at(iteration, config.stage1_steps)
-        coefficients = score.Coefficients(config.alpha, config.beta1, config.beta2, config.kl == "loss")
-        credits = score.credits(rows, _kl(scored, rows, Kind.ATTEMPT), _kl(scored, rows, Kind.REFINEMENT), stage,
-                                coefficients)  # fmt: skip
-        metrics |= {"stage": stage} | self._update(SOLVER, credits, scored, iteration)
+        if config.train_solver:
+            metrics |= self._score(iteration, rows, scored)
         if config.guided:
             rewards = rl_guided.feedback_rewards(rows, config.guidance_reward, config.leak_penalty)
             guidance = rl_guided.feedback_credits(
@@ -56,6 +53,15 @@ class Learner:
             )
             metrics |= self._update(FEEDBACK, guidance, scored, iteration)
         return metrics
+
+    def _score(self, iteration: int, rows: list[Episode], scored: Scored) -> dict[str, float]:
+        """The solver's update of SCoRe, in the stage of this iteration."""
+        config = self.config
+        stage = score.stage_at(iteration, config.stage1_steps)
+        coefficients = score.Coefficients(config.alpha, config.beta1, config.beta2, config.kl == "loss")
+        first, second = (_kl(scored, rows, kind) for kind in (Kind.ATTEMPT, Kind.REFINEMENT))
+        credits = score.credits(rows, first, second, stage, coefficients)
+        return {"stage": stage} | self._update(SOLVER, credits, scored, iteration)
 
     def _mlmt(
         self, iteration: int, rows: list[Episode], problems: Mapping[str, Problem], scored: Scored
@@ -68,7 +74,7 @@ class Learner:
             self._begin_cycle(iteration)
             values = value.values(vstar=False)
             metrics |= value.explained(values) | value.regress(iteration)
-        if solver_active:
+        if solver_active and config.train_solver:
             settings = SolverSettings(config.baseline, config.beta1, config.kl == "loss")
             credits = mlmt.solver_credits(rows, _kl(scored, rows, Kind.ATTEMPT), _kl(scored, rows, Kind.REFINEMENT),
                                           values, settings)  # fmt: skip

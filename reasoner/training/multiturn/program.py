@@ -19,6 +19,7 @@ from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.errors import TrainingError, UsageError
 from reasoner.ids import canonical, content_hash, file_hash
 from reasoner.process.progress import report
+from reasoner.prompts.turns import load_turns
 from reasoner.records import Problem
 from reasoner.store.rows import read_rows
 from reasoner.training import adapter as adapters
@@ -34,11 +35,10 @@ VERSION = 1
 """Part of the identity of a work folder; raised when the meaning of a checkpoint changes."""
 FOLDERS = {"solver": "solver", "feedback": "guidance"}
 """Adapter and its folder in the result, as the original names it."""
-NOT_LEARNED = ("use_wandb", "project_name", "run_name", "save_path", "compute", "evaluation.controls")
 
 
 def identity(spec: MultiTurnSpec, device: str) -> str:
-    """The hash of all that decides the result: problems, base, configuration, device, library versions."""
+    """The hash of all that decides the result: problems, base, configuration, prompts, device, library versions."""
     from importlib.metadata import version
 
     base: Any = spec.base_fingerprint or [
@@ -48,8 +48,8 @@ def identity(spec: MultiTurnSpec, device: str) -> str:
     ]
     rows = [file_hash(spec.problems / f"{name}.jsonl") for name in ("train", "validation")]
     libraries = [version(name) for name in ("torch", "transformers", "peft", "accelerate")]
-    learned = {k: v for k, v in canonical(spec.config).items() if k not in NOT_LEARNED}
-    return content_hash([VERSION, spec.base_name, base, rows, learned, device, libraries])
+    outside = [load_turns(spec.config.prompts), spec.correction_base and spec.correction_base.name]
+    return content_hash([VERSION, spec.base_name, base, rows, spec.config, outside, device, libraries])
 
 
 def train(spec: MultiTurnSpec, report: Callable[..., Any], say: Callable[[str], None]) -> None:

@@ -63,6 +63,8 @@ class SharedValue:
         self.head: Any = value_head(policy.hidden_size).to(policy.device)
         self.norm = Standardiser(policy.hidden_size, policy.device)
         self._policy, self._tokenizer = policy, tokenizer
+        self.adapter = FEEDBACK if FEEDBACK in policy.adapters else None
+        """Whose hidden states are read: the feedback model's, or the base's where no writer is trained."""
         self._budgets = (MAX_PROBLEM, max_attempt, max_feedback)
 
     def parameters(self) -> list[Any]:
@@ -74,7 +76,7 @@ class SharedValue:
         import torch
 
         found: list[Any] = []
-        with torch.no_grad(), self._policy.speaking(FEEDBACK):
+        with torch.no_grad(), self._policy.speaking(self.adapter):
             for start in range(0, len(states), size):
                 found.extend(self.hidden(states[start : start + size]))
         return found

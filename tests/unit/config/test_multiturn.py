@@ -79,6 +79,7 @@ def test_the_readmes_flags_make_score_rl_guided():
         ("bi_level_score_math", ["correction_model=x"], "untrained writer"),
         ("score_math", ["correction_model=x"], "use_smart_corrections=true"),
         ("archer_math", ["train_guidance_model=true"], "archer has no feedback writer"),
+        ("score_math", ["train_solver=false"], "nothing to train"),
         ("archer_math", ["value_coeff=1"], "Did you mean 'value_coef'"),
         ("archer_math", ["use_lora=false"], "use_lora"),
     ],

@@ -216,3 +216,44 @@ def test_an_encoder_keeps_the_tail_of_a_long_text():
 def test_an_encoder_that_is_not_there_is_named(name):
     with pytest.raises(ModelError, match=name.split("/")[0].replace("package:", "")):
         encoder_folder(name)
+
+
+def test_a_frozen_writer_leaves_the_value_to_the_base_and_a_frozen_solver_stays(base, tokenizer, processes):
+    fields = {"train_guidance_model": False}
+    learned = build(base, tokenizer, processes, **fields)
+    assert learned.policy.adapters == ("solver",) and learned.value.adapter is None
+    metrics = Learner(learned, config(**fields), processes).learn(
+        0, sampled(learned, tokenizer, REWARDS, guided=False), PROBLEMS
+    )
+    assert "solver_loss" in metrics and "feedback_loss" not in metrics
+    fields = {"train_solver": False}
+    learned = build(base, tokenizer, processes, **fields)
+    before = [p.clone() for p in learned.policy.parameters("solver")]
+    metrics = Learner(learned, config(**fields), processes).learn(
+        0, sampled(learned, tokenizer, REWARDS), PROBLEMS
+    )
+    assert "feedback_loss" in metrics and "solver_loss" not in metrics
+    assert all(torch.equal(a, b) for a, b in zip(before, learned.policy.parameters("solver"), strict=True))
+
+
+@pytest.mark.parametrize("method", ["score", "rl_guided"])
+@pytest.mark.parametrize("kl", ["reward", "loss"])
+def test_the_methods_without_a_value_network_learn(base, tokenizer, processes, method, kl):
+    guided = method == "rl_guided"
+    fields = {
+        "method": method, "train_guidance_model": guided, "use_smart_corrections": guided, "kl": kl,
+        "stage1_steps": 1, "stage2_steps": 1,
+    }  # fmt: skip
+    learned = build(base, tokenizer, processes, **fields)
+    assert learned.value is None
+    learner = Learner(learned, config(**fields), processes)
+    for step in range(2):
+        before = [p.clone() for p in learned.policy.parameters("solver")]
+        metrics = learner.learn(step, sampled(learned, tokenizer, REWARDS, guided=guided), PROBLEMS)
+        assert metrics["stage"] == step + 1 and ("feedback_loss" in metrics) is guided
+        moved = [
+            float((a - b).detach().abs().max())
+            for a, b in zip(before, learned.policy.parameters("solver"), strict=True)
+        ]
+        assert max(moved) > 1e-5
+    assert metrics["attempt_kl"] != 0.0
