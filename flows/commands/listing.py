@@ -41,6 +41,11 @@ def show_result(report: ArtifactRef, run_folder: Path, seconds: float) -> None:
     console = Console()
     for table in read(open_ref(report)).tables:
         print_headline(table, console)
+    show_places(run_folder, seconds)
+
+
+def show_places(run_folder: Path, seconds: float) -> None:
+    """Where the model, the report and the run page are."""
     facts = json.loads((run_folder / "result.json").read_text())
     print(f"model     {facts['model_path']}")
     print(f"report    {run_folder / 'report.md'}")

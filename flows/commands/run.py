@@ -7,7 +7,7 @@ from typing import Any
 
 from flows.commands import prefect_settings
 from flows.commands.embedded_server import start_embedded_server
-from reasoner.config.variants import load_variants
+from flows.commands.pipelines import Pipeline, find
 from reasoner.errors import InfrastructureError, UsageError
 from reasoner.home import Home
 from reasoner.records import ArtifactRef
@@ -15,7 +15,8 @@ from reasoner.records import ArtifactRef
 
 def run(name: str, overrides: list[str], remote: bool) -> None:
     """Check the configuration first: a mistake in it costs a second, not the start of a server."""
-    load_variants(name, overrides)
+    pipeline = find(name)
+    pipeline.check(overrides)
     prefect_settings.prepare()
     if remote:
         _remote(name, overrides)
@@ -24,19 +25,15 @@ def run(name: str, overrides: list[str], remote: bool) -> None:
         f"{name}: starting; everything is kept in {Home.from_environment().path}", file=sys.stderr, flush=True
     )
     start_embedded_server()
-    _here(name, overrides)
+    _here(pipeline, name, overrides)
 
 
-def _here(name: str, overrides: list[str]) -> None:
-    from flows.smart import smart
-
+def _here(pipeline: Pipeline, name: str, overrides: list[str]) -> None:
     started, home = time.monotonic(), Home.from_environment()
-    state: Any = smart(name, overrides, return_state=True)
+    state: Any = pipeline.flow()(name, overrides, return_state=True)
     report: ArtifactRef = state.result()
-    from flows.commands.listing import show_result
-
     run_id = state.state_details.flow_run_id
-    show_result(report, home.runs / f"{name}-{run_id}", time.monotonic() - started)
+    pipeline.show(report, home.runs / f"{name}-{run_id}", time.monotonic() - started)
 
 
 def _remote(name: str, overrides: list[str]) -> None:

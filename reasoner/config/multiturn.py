@@ -16,6 +16,20 @@ Method = Literal["mlmt", "rl_guided", "score", "archer"]
 EnvType = Literal["math", "code"]
 
 
+REPORTING = ("save_path", "use_wandb", "project_name", "run_name", "compute")
+"""Keys that change what is said of a run, not what it learns."""
+TRAINING = (
+    "iterations", "stage1_steps", "stage2_steps", "rollout_size", "group_size", "batch_size",
+    "grad_accum_steps", "alpha", "beta1", "beta2", "kl", "baseline", "token_normalisation", "clip_low",
+    "clip_high", "leak_penalty", "train_solver", "guidance_reward", "guidance_kl_coef", "guidance_baseline",
+    "value_coef",    "value_loss_coef", "shaping", "update_ratio", "value_steps", "lm_lr", "guidance_lr", "value_lr",
+    "critic_lr", "epochs", "actor_epochs", "warmup_iter", "capacity", "gamma", "tau", "advantage",
+    "max_grad_norm", "warmup_steps", "precision", "gradient_checkpointing", "processes", "eval_freq",
+    "save_freq", "checkpoint", "max_logprob_difference", "max_ratio_difference",
+)  # fmt: skip
+"""Keys that change what is learned, and nothing of how a given policy is evaluated."""
+
+
 class ProblemsConfig(Section):
     """The problems of a run and how they are split. No question may be in two parts."""
 
@@ -69,8 +83,8 @@ class MultiTurnConfig(Section):
     method: Method = "mlmt"
     env_type: EnvType = "math"
     """Which environment judges: answers in LaTeX, or programs with tests."""
-    agent_type: str | None = None
-    """The original's name of the method (`bi_level_score`, `rl_guided_score`, `score`, `archer`); checked, not used."""
+    agent_type: Literal["bi_level_score", "rl_guided_score", "score", "archer"] | None = None
+    """The original's name of the method, kept with the run; `method` decides."""
     policy_lm: str = Field(min_length=1)
     """The base model: a folder, a Hub id, or `package:NAME/FILE.gguf`."""
     policy_revision: str | None = None
@@ -125,6 +139,8 @@ class MultiTurnConfig(Section):
     leak_penalty: float = Field(default=0.0, ge=0)
     """Taken off the feedback's reward where the feedback contains the gold answer; the rate is always reported."""
 
+    train_solver: bool = True
+    """False freezes the solver (an ablation of mlmt and rl_guided: only the feedback writer learns)."""
     train_guidance_model: bool = False
     """Whether the feedback writer is trained; with `method: score` that is RL-guided SCoRe."""
     use_smart_corrections: bool = False
@@ -249,6 +265,8 @@ class MultiTurnConfig(Section):
     def _check_guidance(self) -> str:
         if self.method in ("mlmt", "rl_guided") and not self.use_smart_corrections:
             return f"method {self.method} has a feedback writer: set use_smart_corrections=true"
+        if not self.train_solver and not self.guided:
+            return "train_solver=false leaves nothing to train: set train_guidance_model=true with mlmt or rl_guided"
         if self.method == "archer" and self.train_guidance_model:
             return "archer has no feedback writer to train: set train_guidance_model=false"
         if self.correction_model is not None and self.train_guidance_model:
@@ -322,6 +340,25 @@ class MultiTurnConfig(Section):
         if self.stop_value_gradients:
             return "stop-grad"
         return "full-grad" if self.full_grad_mode == "total" else "full-grad (literal)"
+
+    def learned(self) -> "MultiTurnConfig":
+        """The same training without what only reports on it: two runs that learn alike have one key."""
+        length = {"max_tokens": self.evaluation.max_tokens}
+        return self._with_defaults(*REPORTING, evaluation=MultiTurnEvaluation.model_validate(length))
+
+    def measured(self) -> "MultiTurnConfig":
+        """The same evaluation without what only trains: a changed learning rate re-uses the baseline."""
+        return self._with_defaults(*REPORTING, *TRAINING, evaluation=self.evaluation)
+
+    def _with_defaults(self, *names: str, **kept: Any) -> "MultiTurnConfig":
+        """Problems and models reach a stage as artifacts, so neither their paths nor their names are in its key."""
+        plain = {name: MultiTurnConfig.model_fields[name].get_default() for name in names}
+        plain |= {
+            "policy_lm": "base", "policy_revision": None, "agent_type": None,
+            "correction_model": "correction" if self.correction_model else None,
+            "problems": ProblemsConfig(train=SourceConfig(name="problems", kind="file", path="problems.jsonl")),
+        }  # fmt: skip
+        return self.model_copy(update={**plain, **kept})
 
     @property
     def model(self) -> ModelConfig:

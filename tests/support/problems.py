@@ -1,11 +1,27 @@
 """Problems of ours in the shapes of the original's CSV files, and the sections that read them."""
 
+import atexit
+import csv
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from reasoner.config.multiturn import EnvType, ProblemsConfig
+from tests.support.problem_rows import MATH, MBPP
 
-FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+
+def write_fixtures() -> Path:
+    """A folder with MATH.csv and mbpp_filtered.csv, which goes with this process."""
+    folder = Path(tempfile.mkdtemp(prefix="reasoner-fixtures-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for name, rows in (("MATH.csv", MATH), ("mbpp_filtered.csv", MBPP)):
+        with (folder / name).open("w", newline="") as handle:
+            csv.writer(handle, lineterminator="\n").writerows(rows)
+    return folder
+
+
+FIXTURES = write_fixtures()
 MATH_COLUMNS = {"question": ["question"], "answer": "answer", "solution": "correct_answer"}
 CODE_COLUMNS = {"question": ["problem"], "answer": "test_list", "solution": "reference_solution"}
 

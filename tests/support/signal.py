@@ -1,12 +1,11 @@
 """Toy tasks for the multi-turn methods, a tiny model that is ready for them, and a training spec.
 
 `hint`: the solver never sees the key; the feedback writer does, and must name one of two hints, L or R. The answer is 1
-for `left` and 2 for `right`. The base names hints and answers by chance, but follows a hint four times of five.
+for `left` and 2 for `right`. The base reads a key wrongly more often than not, and follows a hint four times of five.
 `again`: the key is shown in the second turn only (SCoRe). `direct`: it is shown at once (ArCHer).
 """
 
 import csv
-import functools
 import random
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,8 @@ TASKS = {
 }
 CORRECTION = "Again."
 NUMBERS = 20
+LEANING, FOLLOWING = 0.4, 0.8
+"""How often the base reads a key rightly (so its greedy answers are wrong), and how often it follows a hint."""
 
 
 def questions() -> list[tuple[str, str]]:
@@ -59,24 +60,45 @@ def write_problems(folder: Path) -> Path:
     return folder
 
 
-def spec(room: Path, base: Path, task: str, **fields: Any) -> MultiTurnSpec:
-    """A training of a task; configuration keys by their names."""
+def settings(room: Path, base: Path, task: str, **fields: Any) -> dict[str, Any]:
+    """Configuration keys of a training of `task`, with its prompts and its CSV file in `room`."""
     room.mkdir(parents=True, exist_ok=True)
-    settings = {
+    columns = {"question": ["question"], "answer": "answer", "solution": "correct_answer"}
+    source = {"name": "toy", "kind": "file", "path": str(write_csv(room / "MATH.csv")), "columns": columns}
+    guided = fields.get("method", "mlmt") in ("mlmt", "rl_guided")
+    return {
         "policy_lm": str(base), "prompts": str(write_templates(room / "prompts.yaml", task)),
-        "problems": {"train": {"name": "toy", "path": str(room / "unused.csv")}},
+        "problems": {"train": source, "test_size": 12, "validation_size": 8},
+        "train_guidance_model": guided, "use_smart_corrections": guided,
         "rollout_size": 32, "group_size": 4, "batch_size": 32, "max_tokens": 2, "guidance_max_tokens": 2,
-        "lm_lr": 1e-2, "guidance_lr": 1e-2, "value_lr": 1e-2, "critic_lr": 3e-3, "beta1": 0.0, "beta2": 0.01,
-        "guidance_kl_coef": 0.0, "token_normalisation": "sum", "eval_freq": 10, "save_freq": 5,
+        "lm_lr": 1e-2, "guidance_lr": 1e-2, "value_lr": 1e-2, "critic_lr": 3e-3, "alpha": 1.0, "beta1": 0.0,
+        "beta2": 0.01, "guidance_kl_coef": 0.0, "token_normalisation": "sum", "eval_freq": 10, "save_freq": 5,
         "lora": {"r": 8, "alpha": 16}, "engine": {"kind": "transformers", "options": {"batch_size": 64}},
         "verify": {"workers": 1}, "checkpoint": "last",
         **fields,
     }  # fmt: skip
-    config = MultiTurnConfig.model_validate(settings)
+
+
+def spec(room: Path, base: Path, task: str, **fields: Any) -> MultiTurnSpec:
+    """A training of a task on problems that were prepared; configuration keys by their names."""
+    config = MultiTurnConfig.model_validate(settings(room, base, task, **fields))
     return MultiTurnSpec(
         base, "tiny-llama", write_problems(room / "problems"), room / "out", room / "work", config, device="cpu",
         threads=1,
     )  # fmt: skip
+
+
+def overrides(settings: dict[str, Any], prefix: str = "") -> list[str]:
+    """The same keys as dotted overrides of the command line."""
+    found = []
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            found += overrides(value, f"{prefix}{key}.")
+        elif isinstance(value, list):
+            found.append(f"{prefix}{key}=[{','.join(value)}]")
+        else:
+            found.append(f"{prefix}{key}={str(value).lower() if isinstance(value, bool) else value}")
+    return found
 
 
 def make_ready(folder: Path, seed: int = 5, steps: int = 250) -> Path:
@@ -107,24 +129,21 @@ def make_ready(folder: Path, seed: int = 5, steps: int = 250) -> Path:
 
 def _example(rng: random.Random) -> tuple[str, str]:
     """A turn of any kind, and what the base says to it."""
-    question, _ = rng.choice(questions())
+    question, gold = rng.choice(questions())
+    leans = rng.random() < LEANING  # what a reading of the key would say
+    answer = gold if leans else "21"[int(gold) - 1]
     kind = rng.randrange(5)
     if kind == 0:
         return SOLVE, rng.choice("12")
     if kind == 1:
-        return SOLVE_KEY.replace("{{ question }}", question), rng.choice("12")
+        return SOLVE_KEY.replace("{{ question }}", question), answer
     if kind == 2:
-        return ASK.replace("{{ question }}", question), rng.choice("LR")
+        return ASK.replace("{{ question }}", question), "LR"[int(answer) - 1]
     if kind == 3:
-        return f"{CORRECTION} Key {question}.", rng.choice("12")
+        return f"{CORRECTION} Key {question}.", answer
     hint = rng.choice("LR")
-    follows = rng.random() < 0.8
+    follows = rng.random() < FOLLOWING
     return f"Hint {hint}.", "1" if (hint == "L") == follows else "2"
-
-
-@functools.cache
-def _template() -> Any:
-    return make_tokenizer()
 
 
 def _chat(tokenizer: Any, text: str) -> str:

@@ -99,6 +99,13 @@ class Rollouts:
         owners, indices = [problem for problem, _ in rows], [index for _, index in rows]
         return Attempted(owners, indices, turns, self._judged(owners, turns))
 
+    @staticmethod
+    def attempted(problems: Sequence[Problem], turns: Sequence[Turn]) -> Attempted:
+        """First turns that were made and judged before, one a problem."""
+        judged: Future[list[Judged]] = Future()
+        judged.set_result([t.judged for t in turns if t.judged is not None])
+        return Attempted(list(problems), [0] * len(turns), list(turns), judged)
+
     def second_turns(self, first: Attempted, seed: int, advice: Advice = "model") -> list[Episode]:
         """Feedback and refinement of given first turns. Raises UsageError for advice that needs a writer."""
         feedback = self._feedback(first, seed) if advice in ("model", "shuffled") else None

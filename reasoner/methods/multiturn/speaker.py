@@ -1,19 +1,73 @@
-"""Who writes a turn: an engine under one adapter, with its chat template, its sampling and its tokenizer."""
+"""Who writes a turn: a voice (an engine or an on-policy sampler) under one adapter, chat template and sampling."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from reasoner.engines.prompts import encode_prompts
 from reasoner.engines.protocol import Engine
 from reasoner.errors import EngineError
 from reasoner.methods.multiturn.episode import Kind, Turn
 from reasoner.prompts.chat import Rendered
 from reasoner.prompts.policy import Message
-from reasoner.records import Completion, GenerationRequest, Sampling
+from reasoner.records import GenerationRequest, Sampling
 
-NO_LIMIT = 1 << 30
 GAP = "\n…\n"
+Heard = Callable[[int, int], None]
+"""Progress: (done, total)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What came back for a request. Ids and log-probabilities are there where training needs them."""
+
+    text: str
+    finish: str
+    tokens: int
+    prompt_ids: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+
+
+class Voice(Protocol):
+    """Answers requests, all in one call of the engine, in their order."""
+
+    def say(self, requests: Sequence[GenerationRequest], heard: Heard | None = None) -> list[Said]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlainVoice:
+    """An engine, for evaluation: texts without ids."""
+
+    engine: Engine
+
+    def say(self, requests: Sequence[GenerationRequest], heard: Heard | None = None) -> list[Said]:
+        """See `Voice`. Raises EngineError where the engine leaves a request out."""
+        found: dict[int, Said] = {}
+        for i, done in self.engine.generate(requests):
+            found[i] = Said(done.text, done.finish, done.completion_tokens)
+            if heard is not None:
+                heard(len(found), len(requests))
+        if len(found) != len(requests):
+            raise EngineError(f"the engine answered {len(found)} of {len(requests)} requests")
+        return [found[i] for i in range(len(requests))]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledVoice:
+    """An on-policy sampler (`onpolicy.sampler.OnPolicySampler`); without `keep`, its ids are dropped."""
+
+    sampler: Any
+    keep: bool = True
+
+    def say(self, requests: Sequence[GenerationRequest], heard: Heard | None = None) -> list[Said]:
+        """See `Voice`. Raises EngineError where engine and trainer read a prompt differently."""
+        found = []
+        for s in self.sampler.sample(requests):
+            ids = (s.prompt_ids, s.token_ids, s.logprobs) if self.keep else ((), (), ())
+            found.append(Said(s.text, s.finish, len(s.token_ids), *ids))
+        if heard is not None:
+            heard(len(found), len(requests))
+        return found
 
 
 class Renderer(Protocol):
@@ -24,39 +78,31 @@ class Renderer(Protocol):
 
 @dataclass(frozen=True)
 class Speaker:
-    """One writer of turns. `adapter` is empty for the bare base; without a tokenizer no prompt ids are kept."""
+    """One writer of turns. `adapter` is empty for the bare base; the tokenizer counts and cuts texts."""
 
-    engine: Engine
+    voice: Voice
     renderer: Renderer
     sampling: Sampling
     adapter: str = ""
     tokenizer: Any = None
 
     def with_adapter(self, adapter: str) -> "Speaker":
-        """The same engine under another adapter."""
+        """The same voice under another adapter."""
         return replace(self, adapter=adapter)
 
     def say(
-        self, kind: Kind, wanted: Sequence[tuple[str, int, list[Message]]], seed: int,
-        heard: Callable[[int, int], None] | None = None,
-    ) -> list[Turn]:  # fmt: skip
-        """One turn a (problem id, index, conversation), all in one engine call. `heard(done, total)` is progress.
-
-        Raises EngineError where the engine tokenised a prompt otherwise than the trainer will.
-        """
+        self,
+        kind: Kind,
+        wanted: Sequence[tuple[str, int, list[Message]]],
+        seed: int,
+        heard: Heard | None = None,
+    ) -> list[Turn]:
+        """One turn a (problem id, index, conversation), all in one call."""
         requests = [self._request(problem, index, messages, seed) for problem, index, messages in wanted]
-        keep = self.tokenizer is not None
-        prompts = encode_prompts(self.tokenizer, requests, NO_LIMIT) if keep else [()] * len(requests)
-        turns: list[Turn | None] = [None] * len(requests)
-        done = 0
-        for i, completion in self.engine.generate(requests, logprobs=keep):
-            turns[i] = _turn(kind, requests[i], tuple(prompts[i]), completion, keep)
-            done += 1
-            if heard is not None:
-                heard(done, len(requests))
-        if None in turns:
-            raise EngineError(f"the engine answered {done} of {len(requests)} requests")
-        return [turn for turn in turns if turn is not None]
+        return [
+            Turn(kind, r.problem_id, s.prompt_ids, s.token_ids, s.logprobs, s.text, s.finish, s.tokens)
+            for r, s in zip(requests, self.voice.say(requests, heard), strict=True)
+        ]
 
     def _request(self, problem: str, index: int, messages: list[Message], seed: int) -> GenerationRequest:
         text, special = self.renderer.render(messages)
@@ -72,7 +118,7 @@ class Speaker:
         budget fits, but for broken characters, which take more tokens when they are read again."""
         if self.tokenizer is None or len(text) <= budget:  # a token is at least one character
             return text
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         if len(ids) <= budget:
             return text
         half = max(1, (budget - 4) // 2)
@@ -80,17 +126,3 @@ class Speaker:
             self.tokenizer.decode(part, skip_special_tokens=True) for part in (ids[:half], ids[-half:])
         )
         return f"{head}{GAP}{tail}"
-
-
-def _turn(
-    kind: Kind, request: GenerationRequest, prompt: tuple[int, ...], done: Completion, keep: bool
-) -> Turn:
-    if keep and done.prompt_tokens != len(prompt):
-        raise EngineError(
-            f"problem {request.problem_id}: the engine read the prompt as {done.prompt_tokens} tokens and the trainer "
-            f"as {len(prompt)}; both must use the model folder's tokenizer"
-        )
-    return Turn(
-        kind, request.problem_id, prompt, done.token_ids if keep else (), done.logprobs if keep else (), done.text,
-        done.finish, done.completion_tokens,
-    )  # fmt: skip

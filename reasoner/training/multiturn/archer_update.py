@@ -60,6 +60,7 @@ class ArcherLearner:
         assert critic is not None
         drawn = self._draw(iteration, "critic", config.epochs * self.size)
         fresh = self.fresh([e.problem_id for e in drawn], f"{iteration + 1:06d}-critic", False)
+        self._fit(drawn)
         lengths = [len(e.attempt.prompt_ids) + len(e.attempt.token_ids) for e in drawn]
         found: list[list[float]] = []
         for epoch in range(config.epochs):
@@ -78,6 +79,14 @@ class ArcherLearner:
             found.append(self.processes.numbers(sums))
         q, v, error = (mean([row[k] for row in found]) for k in range(3))
         return {"q_loss": q, "v_loss": v, "q_error": error}
+
+    def _fit(self, drawn: Sequence[Episode]) -> None:
+        """The scale of the features, from the first draw's rows of this process and all others."""
+        critic = self.learned.critic
+        assert critic is not None
+        if not critic.fitted:
+            own = [e.attempt for i, e in enumerate(drawn) if self.processes.owns(i)]
+            critic.fit(critic.prepare(own, self.config.batch_size), self.processes.sum)
 
     def _critic_loss(self, drawn: Sequence[Episode], fresh: Sequence[Episode]) -> tuple[Any, Any, Any]:
         """(L_Q, L_V, mean |Q - r|) of a micro-batch. An attempt ends the episode: d = 1."""
@@ -120,7 +129,7 @@ class ArcherLearner:
         metrics = update(
             self.learned.policy, SOLVER, self.learned.optimisers[SOLVER], credits, scored.reference,
             settings_of(config.model_copy(update={"grad_accum_steps": None}), SOLVER), self.processes,
-            iteration=iteration, seed=derived_seed(config.seed, SOLVER, iteration, epoch),
+            self.learned.micro, iteration=iteration, seed=derived_seed(config.seed, SOLVER, iteration, epoch),
         )  # fmt: skip
         return metrics | kl_metrics(scored) | {"advantage": mean(advantages)}
 

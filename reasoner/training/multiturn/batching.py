@@ -9,9 +9,14 @@ T = TypeVar("T")
 
 def pieces(rows: Sequence[int], lengths: Sequence[int], size: int) -> Iterator[list[int]]:
     """`rows` in micro-batches of `size`, rows of like length together, the longest first (memory shows at once)."""
-    order = sorted(rows, key=lambda i: (-lengths[i], i))
+    order = longest_first(rows, lengths)
     for start in range(0, len(order), size):
         yield order[start : start + size]
+
+
+def longest_first(rows: Sequence[int], lengths: Sequence[int]) -> list[int]:
+    """Rows of like length beside each other; the longest first, so that a lack of memory shows at once."""
+    return sorted(rows, key=lambda i: (-lengths[i], i))
 
 
 def steps(count: int, size: int | None, seed: int) -> list[list[int]]:

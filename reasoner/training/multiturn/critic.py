@@ -5,13 +5,13 @@
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from reasoner.methods.multiturn import archer
 from reasoner.methods.multiturn.episode import Turn
 from reasoner.training.multiturn.encoder import Encoder
-from reasoner.training.multiturn.heads import both, twin
+from reasoner.training.multiturn.heads import Standardiser, both, twin
 from reasoner.training.multiturn.policy import Policy
 
 
@@ -29,6 +29,8 @@ class Critic:
         self._parts: dict[str, Any] = {"q": self._q, "v": self._v}
         if self._encoder is not None:
             self._parts["encoder"] = self._encoder.model
+        # Frozen features are standardised; an encoder's are layer-normed already and are trained.
+        self._norms = [Standardiser(size, policy.device) for _ in range(2)]
         self._targets = {
             name: copy.deepcopy(part).requires_grad_(False) for name, part in self._parts.items()
         }
@@ -72,7 +74,7 @@ class Critic:
 
         if self._encoder is None:
             stacked_B2H = torch.stack(list(prepared))
-            return stacked_B2H[:, 0], stacked_B2H[:, 1]
+            return self._norms[0](stacked_B2H[:, 0]), self._norms[1](stacked_B2H[:, 1])
         trained = self._encoder.model
         try:
             if target:
@@ -82,6 +84,20 @@ class Critic:
         finally:
             self._encoder.model = trained
 
+    @property
+    def fitted(self) -> bool:
+        """Whether the features' scale is fixed; an encoder needs none."""
+        return self._encoder is not None or all(norm.fitted for norm in self._norms)
+
+    def fit(self, prepared: Sequence[Any], total: Callable[[Any], Any]) -> None:
+        """Fix the scale of the base's features by the first rows that are given."""
+        import torch
+
+        if self._encoder is None:
+            for i, norm in enumerate(self._norms):
+                rows = [item[i] for item in prepared]
+                norm.fit(torch.stack(rows) if rows else torch.zeros(0, len(norm.mean)), total)
+
     def follow(self, tau: float) -> None:
         """Move the targets by τ."""
         for name, part in self._parts.items():
@@ -89,7 +105,8 @@ class Critic:
 
     def state(self) -> dict[str, Any]:
         """Networks and targets as tensors on the CPU."""
-        return {
+        norms = {k: t for i, norm in enumerate(self._norms) for k, t in norm.state(f"norm{i}.").items()}
+        return norms | {
             f"{group}.{name}.{key}": tensor.detach().cpu()
             for group, parts in (("trained", self._parts), ("target", self._targets))
             for name, part in parts.items()
@@ -98,6 +115,8 @@ class Critic:
 
     def load_state(self, tensors: Mapping[str, Any]) -> None:
         """Take what `state` gave."""
+        for i, norm in enumerate(self._norms):
+            norm.load_state(tensors, f"norm{i}.")
         for group, parts in (("trained", self._parts), ("target", self._targets)):
             for name, part in parts.items():
                 prefix = f"{group}.{name}."

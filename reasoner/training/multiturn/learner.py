@@ -44,11 +44,8 @@ class Learner:
         metrics = kl_metrics(scored)
         if config.method == "mlmt":
             return metrics | self._mlmt(iteration, rows, problems, scored)
-        stage = score.stage_at(iteration, config.stage1_steps)
-        coefficients = score.Coefficients(config.alpha, config.beta1, config.beta2, config.kl == "loss")
-        credits = score.credits(rows, _kl(scored, rows, Kind.ATTEMPT), _kl(scored, rows, Kind.REFINEMENT), stage,
-                                coefficients)  # fmt: skip
-        metrics |= {"stage": stage} | self._update(SOLVER, credits, scored, iteration)
+        if config.train_solver:
+            metrics |= self._score(iteration, rows, scored)
         if config.guided:
             rewards = rl_guided.feedback_rewards(rows, config.guidance_reward, config.leak_penalty)
             guidance = rl_guided.feedback_credits(
@@ -56,6 +53,15 @@ class Learner:
             )
             metrics |= self._update(FEEDBACK, guidance, scored, iteration)
         return metrics
+
+    def _score(self, iteration: int, rows: list[Episode], scored: Scored) -> dict[str, float]:
+        """The solver's update of SCoRe, in the stage of this iteration."""
+        config = self.config
+        stage = score.stage_at(iteration, config.stage1_steps)
+        coefficients = score.Coefficients(config.alpha, config.beta1, config.beta2, config.kl == "loss")
+        first, second = (_kl(scored, rows, kind) for kind in (Kind.ATTEMPT, Kind.REFINEMENT))
+        credits = score.credits(rows, first, second, stage, coefficients)
+        return {"stage": stage} | self._update(SOLVER, credits, scored, iteration)
 
     def _mlmt(
         self, iteration: int, rows: list[Episode], problems: Mapping[str, Problem], scored: Scored
@@ -68,7 +74,7 @@ class Learner:
             self._begin_cycle(iteration)
             values = value.values(vstar=False)
             metrics |= value.explained(values) | value.regress(iteration)
-        if solver_active:
+        if solver_active and config.train_solver:
             settings = SolverSettings(config.baseline, config.beta1, config.kl == "loss")
             credits = mlmt.solver_credits(rows, _kl(scored, rows, Kind.ATTEMPT), _kl(scored, rows, Kind.REFINEMENT),
                                           values, settings)  # fmt: skip
@@ -128,19 +134,23 @@ class Learner:
         value: ValueUpdate | None = None,
     ) -> dict[str, float]:
         extra = value.extra() if value is not None else None
+        own = self.learned.optimisers[adapter]
         value_optimiser = self.learned.optimisers.get("value") if extra is not None else None
-        if value_optimiser is not None:
-            value_optimiser.zero()
 
         def step_value() -> None:
-            assert value_optimiser is not None
-            value_optimiser.step(iteration)
+            if value_optimiser is not None:
+                value_optimiser.step(iteration)
 
+        def reset() -> None:
+            own.zero()
+            if value_optimiser is not None:
+                value_optimiser.zero()
+
+        reset()
         return update(
-            self.learned.policy, adapter, self.learned.optimisers[adapter], credits, scored.reference,
-            settings_of(self.config, adapter), self.processes, iteration=iteration,
-            seed=derived_seed(self.config.seed, adapter, iteration), extra=extra,
-            after_step=step_value if value_optimiser is not None else None,
+            self.learned.policy, adapter, own, credits, scored.reference, settings_of(self.config, adapter),
+            self.processes, self.learned.micro, iteration=iteration,
+            seed=derived_seed(self.config.seed, adapter, iteration), extra=extra, after_step=step_value, reset=reset,
         )  # fmt: skip
 
 
@@ -151,7 +161,7 @@ def settings_of(config: MultiTurnConfig, adapter: str) -> Settings:
     return Settings(
         config.temperature, config.clip_low, config.clip_high,
         float(longest) if config.token_normalisation == "max_tokens" else 1.0,
-        config.batch_size, step * config.batch_size if step is not None else None,
+        step * config.batch_size if step is not None else None,
     )  # fmt: skip
 
 

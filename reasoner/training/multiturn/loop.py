@@ -14,12 +14,12 @@ from random import Random
 from typing import Any
 
 from reasoner.config.multiturn import MultiTurnConfig
-from reasoner.engines.protocol import Engine
 from reasoner.errors import InfrastructureError
 from reasoner.ids import derived_seed
 from reasoner.methods.multiturn.archer import Replay
 from reasoner.methods.multiturn.episode import Episode
 from reasoner.methods.multiturn.metrics import rollout_metrics
+from reasoner.onpolicy.parts import Parts
 from reasoner.records import Problem
 from reasoner.store.rows import dump_row, iter_rows, read_rows, write_rows
 from reasoner.training.multiturn import checkpointing
@@ -27,16 +27,16 @@ from reasoner.training.multiturn.archer_update import ArcherLearner
 from reasoner.training.multiturn.checkpointing import State
 from reasoner.training.multiturn.learner import Learner
 from reasoner.training.multiturn.parts import Learned
-from reasoner.training.multiturn.sampling import Sampler, hand_over
+from reasoner.training.multiturn.sampling import Sampler
 from reasoner.training.multiturn.scoring import Processes
 
-METRICS, EPISODES, VALIDATIONS = "metrics.jsonl", "episodes", "validations"
+METRICS, TIMES, EPISODES, VALIDATIONS = "metrics.jsonl", "times.jsonl", "episodes", "validations"
 KEPT_CHECKPOINTS = 2
 
 
 @dataclass
 class Loop:
-    """A run in one process. `sampler` and `engine` are there in the first process only."""
+    """A run in one process. The sampler is there in the first process only; `parts` counts where the time goes."""
 
     config: MultiTurnConfig
     work: Path
@@ -45,9 +45,9 @@ class Loop:
     train: Sequence[Problem]
     validation: Sequence[Problem]
     sampler: Sampler | None
-    engine: Engine | None
     report: Callable[..., Any]
     log: Callable[[str], None]
+    parts: Parts = field(default_factory=Parts)
     state: State = field(default_factory=State)
 
     def __post_init__(self) -> None:
@@ -56,7 +56,6 @@ class Loop:
         self._archer = ArcherLearner(
             self.learned, self.config, self.processes, Replay(self.config.capacity), self._fresh, self._sync
         )
-        self._syncs = 0
 
     @property
     def metric(self) -> str:
@@ -84,7 +83,8 @@ class Loop:
         import torch
 
         name = f"{iteration + 1:06d}"
-        episodes = self._share(EPISODES, name, lambda: self._roll_out(iteration))
+        with self.parts.part("rollout"):
+            episodes = self._share(EPISODES, name, lambda: self._roll_out(iteration))
         metrics: dict[str, float] = {"step": iteration + 1, **rollout_metrics(episodes)}
         self._check_unscored(episodes)
         scored = [e for e in episodes if e.scored]
@@ -93,7 +93,8 @@ class Loop:
             self._archer.replay.add(scored)
             metrics |= self._archer.learn(iteration)
         elif scored:
-            metrics |= self._learner.learn(iteration, scored, self._problems)
+            with self.parts.part("learn"):
+                metrics |= self._learner.learn(iteration, scored, self._problems)
             self._sync()
         self._tell(metrics)
 
@@ -132,13 +133,8 @@ class Loop:
 
     def _sync(self) -> None:
         """Hand the adapters, as they are, to the engine."""
-        if self.engine is None:
-            return
-        self._syncs += 1
-        hand_over(
-            self.engine, self.learned.policy.save, self.learned.policy.adapters, _made(self.work / "serving"),
-            f"{self.state.step}-{self._syncs}",
-        )  # fmt: skip
+        if self.sampler is not None:
+            self.sampler.sync(self.learned.policy)
 
     def _validate(self) -> None:
         """Greedy episodes on all validation problems; the numbers go into the state."""
@@ -183,8 +179,11 @@ class Loop:
         """A line of metrics.jsonl, a report to the parent, and now and then a line of the log."""
         if not self.processes.first:
             return
-        with (self.work / METRICS).open("ab") as out:
-            out.write(dump_row(metrics) + b"\n")
+        # Times stand apart: metrics are a part of the result, and equal inputs give equal bytes.
+        times = {"step": metrics["step"], **{k: round(v, 4) for k, v in self.parts.take().items()}}
+        for name, row in ((METRICS, metrics), (TIMES, times)):
+            with (self.work / name).open("ab") as out:
+                out.write(dump_row(row) + b"\n")
         self.report(done=metrics["step"], total=self.config.steps, **metrics)
         keys = ("acc_t1", "acc_t2", "attempt_kl", "feedback_kl", "logprob_difference")
         shown = " ".join(f"{k} {metrics[k]:.3f}" for k in keys if k in metrics)
@@ -201,7 +200,8 @@ class Loop:
                 for path in _made(self.work / folder).glob("*.jsonl"):
                     if folder == "fresh" or int(path.stem) > self.state.step:
                         path.unlink()
-            keep_metrics(self.work / METRICS, self.state.step)
+            for name in (METRICS, TIMES):
+                keep_metrics(self.work / name, self.state.step)
         self.processes.wait()
         if self.config.method == "archer":
             for path in sorted((self.work / EPISODES).glob("*.jsonl")):

@@ -1,12 +1,13 @@
 """Everything of a run that has weights: the policies, the value network or the critic, and their optimisers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.methods.multiturn.episode import FEEDBACK, SOLVER
+from reasoner.onpolicy.memory import MicroBatches
 from reasoner.training.multiturn.critic import Critic
 from reasoner.training.multiturn.optimiser import Optimiser
 from reasoner.training.multiturn.policy import Policy
@@ -23,6 +24,7 @@ class Learned:
     policy: Policy
     tokenizer: Any
     optimisers: dict[str, Optimiser]
+    micro: MicroBatches
     value: SharedValue | EncoderValue | None = None
     critic: Critic | None = None
     before: dict[str, Any] = field(default_factory=dict)
@@ -63,7 +65,13 @@ class Learned:
 
 
 def build(
-    config: MultiTurnConfig, base: Path, base_name: str, tokenizer: Any, processes: Processes, dtype: str
+    config: MultiTurnConfig,
+    base: Path,
+    base_name: str,
+    tokenizer: Any,
+    processes: Processes,
+    dtype: str,
+    log: Callable[[str], None] = print,
 ) -> Learned:
     """Load the base and make everything fresh. Raises ModelError for a base or an encoder that can't be used."""
     adapters = (SOLVER, FEEDBACK) if config.guided else (SOLVER,)
@@ -96,7 +104,7 @@ def build(
         name: Optimiser(name, parameters, rate, config.max_grad_norm, config.warmup_steps, reduce)
         for name, (parameters, rate) in rates.items()
     }
-    learned = Learned(policy, tokenizer, optimisers, value, critic)
+    learned = Learned(policy, tokenizer, optimisers, MicroBatches(config.batch_size, log), value, critic)
     if value is not None and config.shaping == "v3_minus_vstar":
         learned.before = learned.after = snapshot(value)
     return learned

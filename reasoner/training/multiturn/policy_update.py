@@ -7,7 +7,8 @@ from typing import Any
 from reasoner.methods.multiturn import losses
 from reasoner.methods.multiturn.advantages import Credit
 from reasoner.methods.multiturn.metrics import mean
-from reasoner.training.multiturn.batching import pieces, steps
+from reasoner.onpolicy.memory import MicroBatches
+from reasoner.training.multiturn.batching import longest_first, steps
 from reasoner.training.multiturn.optimiser import Optimiser
 from reasoner.training.multiturn.policy import Policy
 from reasoner.training.multiturn.scoring import Key, Processes, padded
@@ -26,8 +27,6 @@ class Settings:
     clip_high: float
     norm: float
     """Tokens that a turn's losses are divided by, a constant."""
-    size: int
-    """Turns a micro-batch."""
     step_size: int | None
     """Turns an optimiser step; None takes the whole rollout."""
 
@@ -40,15 +39,18 @@ def update(
     references: Mapping[Key, Any],
     settings: Settings,
     processes: Processes,
+    micro: MicroBatches,
     *,
     iteration: int,
     seed: int,
     extra: Extra | None = None,
     after_step: Callable[[], None] | None = None,
+    reset: Callable[[], None] | None = None,
 ) -> dict[str, float]:
     """Descend mean_episodes[ Σ_turns (policy loss + kl_coef · k3) ]; returns metrics by name.
 
-    `after_step` runs after each optimiser step, for parts that `extra` has given gradients.
+    For parts that `extra` gives gradients: `after_step` runs after each optimiser step, and `reset` forgets all
+    gradients where a step is begun anew with smaller micro-batches, because the device was out of memory.
     """
     kept = [c for c in credits if c.turn.token_ids]
     if not kept:
@@ -61,14 +63,18 @@ def update(
     for rows in steps(len(kept), settings.step_size, seed):
         # Each row keeps its share of the mean over episodes; a step of a part of them is scaled to the whole.
         weight = len(kept) / len(rows) / episodes
-        own = [i for i in rows if processes.owns(kept[i].episode)]
-        for piece in pieces(own, lengths, settings.size):
+        own = longest_first([i for i in rows if processes.owns(kept[i].episode)], lengths)
+
+        def backward(piece: Sequence[int], _: float, weight: float = weight) -> tuple[float, float, float]:
             batch = [kept[i] for i in piece]
-            loss, clipped, tokens, logp = _backward(policy, adapter, batch, references, settings, weight)
+            *found, logp = _backward(policy, adapter, batch, references, settings, weight)
             if extra is not None:
                 extra([c.episode for c in batch], weight, logp)
-            share = len(rows) / len(kept)
-            sums = [sums[0] + loss * share, sums[1] + clipped, sums[2] + tokens]
+            loss, clipped, tokens = found
+            return loss, clipped, tokens
+
+        for loss, clipped, tokens in micro.accumulate(own, backward, reset or optimiser.zero):
+            sums = [sums[0] + loss * len(rows) / len(kept), sums[1] + clipped, sums[2] + tokens]
         norms.append(optimiser.step(iteration))
         if after_step is not None:
             after_step()

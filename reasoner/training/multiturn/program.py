@@ -19,6 +19,7 @@ from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.errors import TrainingError, UsageError
 from reasoner.ids import canonical, content_hash, file_hash
 from reasoner.process.progress import report
+from reasoner.prompts.turns import load_turns
 from reasoner.records import Problem
 from reasoner.store.rows import read_rows
 from reasoner.training import adapter as adapters
@@ -34,11 +35,10 @@ VERSION = 1
 """Part of the identity of a work folder; raised when the meaning of a checkpoint changes."""
 FOLDERS = {"solver": "solver", "feedback": "guidance"}
 """Adapter and its folder in the result, as the original names it."""
-NOT_LEARNED = ("use_wandb", "project_name", "run_name", "save_path", "compute", "evaluation.controls")
 
 
 def identity(spec: MultiTurnSpec, device: str) -> str:
-    """The hash of all that decides the result: problems, base, configuration, device, library versions."""
+    """The hash of all that decides the result: problems, base, configuration, prompts, device, library versions."""
     from importlib.metadata import version
 
     base: Any = spec.base_fingerprint or [
@@ -48,8 +48,8 @@ def identity(spec: MultiTurnSpec, device: str) -> str:
     ]
     rows = [file_hash(spec.problems / f"{name}.jsonl") for name in ("train", "validation")]
     libraries = [version(name) for name in ("torch", "transformers", "peft", "accelerate")]
-    learned = {k: v for k, v in canonical(spec.config).items() if k not in NOT_LEARNED}
-    return content_hash([VERSION, spec.base_name, base, rows, learned, device, libraries])
+    outside = [load_turns(spec.config.prompts), spec.correction_base and spec.correction_base.name]
+    return content_hash([VERSION, spec.base_name, base, rows, spec.config, outside, device, libraries])
 
 
 def train(spec: MultiTurnSpec, report: Callable[..., Any], say: Callable[[str], None]) -> None:
@@ -67,7 +67,7 @@ def train(spec: MultiTurnSpec, report: Callable[..., Any], say: Callable[[str], 
         last = checkpoints.last_complete(spec.work)
     tokenizer = runtime.load_tokenizer(spec.base)
     dtype = "bfloat16" if device == "cuda" and config.precision == "bf16" else "float32"
-    learned = build(config, spec.base, spec.base_name, tokenizer, processes, dtype)
+    learned = build(config, spec.base, spec.base_name, tokenizer, processes, dtype, log)
     state = checkpointing.load(last, learned) if last is not None else checkpointing.State()
     problems = [
         [Problem.from_row(r) for r in read_rows(spec.problems / f"{n}.jsonl")]
@@ -99,7 +99,7 @@ class _Run:
     ) -> None:  # fmt: skip
         self._spec, self._config = spec, config
         self._loop = Loop(
-            config, spec.work, learned, processes, problems[0], problems[1], None, None, report, log, state
+            config, spec.work, learned, processes, problems[0], problems[1], None, report, log, state=state
         )
         self.metric = self._loop.metric
 
@@ -109,10 +109,12 @@ class _Run:
         if not loop.processes.first:
             loop.run()
             return
-        with open_sampler(self._config, spec.base, spec.correction_base, spec.work) as (sampler, engine):
-            limit = self._config.engine.options.get("max_model_len") or context_of(spec.base)
-            sampler.check_lengths([*loop.train, *loop.validation], int(limit))
-            loop.sampler, loop.engine = sampler, engine
+        limit = int(self._config.engine.options.get("max_model_len") or context_of(spec.base))
+        with open_sampler(
+            self._config, spec.base, spec.correction_base, spec.work, limit, loop.parts
+        ) as sampler:
+            sampler.check_lengths([*loop.train, *loop.validation], limit)
+            loop.sampler = sampler
             loop.run()
 
 

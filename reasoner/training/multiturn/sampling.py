@@ -1,11 +1,9 @@
-"""The sampling side of the loop, in the first process alone: engine, environment, rollouts, adapter hand-over."""
+"""The sampling side of the loop, in the first process alone: on-policy sampler, environment, rollouts."""
 
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.engines.protocol import Engine, EngineSettings
@@ -14,16 +12,17 @@ from reasoner.environments import open_environment
 from reasoner.ids import derived_seed
 from reasoner.methods.multiturn.episode import FEEDBACK, SOLVER, Episode
 from reasoner.methods.multiturn.rollout import Advice, Rollouts
-from reasoner.methods.multiturn.speaker import Speaker
+from reasoner.methods.multiturn.speaker import PlainVoice, SampledVoice, Speaker
+from reasoner.onpolicy.parts import Parts
+from reasoner.onpolicy.sampler import OnPolicySampler
 from reasoner.prompts import ChatRenderer
 from reasoner.prompts.turns import load_turns
 from reasoner.records import Problem, Sampling
 from reasoner.training import runtime
+from reasoner.training.multiturn.policy import Policy
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The LoRA ranks that vLLM can be started for."""
-
-Progress = Callable[[str, int, int], None]
 
 
 def engine_settings(config: MultiTurnConfig, folder: Path, *, adapters: bool) -> EngineSettings:
@@ -41,11 +40,18 @@ def advice_of(config: MultiTurnConfig) -> Advice:
 
 
 class Sampler:
-    """Rollouts for training and for validation by one engine, under the adapters that were handed over last."""
+    """Rollouts for training and for validation by one engine, under the adapters that were sent last."""
 
-    def __init__(self, config: MultiTurnConfig, training: Rollouts, greedy: Rollouts) -> None:
-        self.config, self._training, self._greedy = config, training, greedy
+    def __init__(
+        self, config: MultiTurnConfig, policies: OnPolicySampler, training: Rollouts, greedy: Rollouts
+    ) -> None:
+        self.config, self._policies, self._training, self._greedy = config, policies, training, greedy
         self.advice = advice_of(config)
+
+    def sync(self, policy: Policy) -> None:
+        """Serve the adapters as they are now."""
+        for name in policy.adapters:
+            self._policies.sync(name, policy.model, name)
 
     def rollout(self, problems: Sequence[Problem], seed: int) -> list[Episode]:
         """`group_size` sampled episodes a problem: of one turn for ArCHer, else of all turns."""
@@ -66,63 +72,61 @@ class Sampler:
         self._training.check_lengths(problems, max_model_len)
 
 
-def hand_over(
-    engine: Engine, save: Callable[[str, Path], None], adapters: Sequence[str], room: Path, mark: str
-) -> None:
-    """Give the engine the adapters as they are now. Each hand-over has a folder of its own: an engine that is started
-    again reads the last one."""
-    folder = room / mark
-    for adapter in adapters:
-        save(adapter, folder / adapter)
-        engine.load_adapter(adapter, folder / adapter)
-    for old in room.iterdir():
-        if old != folder:
-            shutil.rmtree(old)
-
-
 @contextmanager
 def open_sampler(
-    config: MultiTurnConfig, base: Path, correction_base: Path | None, logs: Path, progress: Progress | None = None,
-) -> Iterator[tuple[Sampler, Engine]]:  # fmt: skip
+    config: MultiTurnConfig,
+    base: Path,
+    correction_base: Path | None,
+    logs: Path,
+    max_model_len: int,
+    parts: Parts,
+) -> Iterator[Sampler]:
     """A sampler with its engine; both end with the block. Raises as `open_engine` and `open_environment`."""
+    settings, tokenizer = engine_settings(config, base, adapters=True), runtime.load_tokenizer(base)
+    verify, templates = config.verify, load_turns(config.prompts)
     with ExitStack() as stack:
-        verify = config.verify
         environment = stack.enter_context(
             open_environment(
                 config.env_type, show_tests=config.show_tests, workers=verify.workers, timeout=verify.timeout
             )
         )
-        engine = open_engine(engine_settings(config, base, adapters=True), log=logs / "engine.log")
-        stack.callback(engine.close)
-        solver = speaker(engine, base, SOLVER, config.temperature, config.max_tokens)
+        policies = stack.enter_context(
+            OnPolicySampler(
+                lambda: open_engine(settings, log=logs / "engine.log"), tokenizer, max_model_len, parts=parts
+            )
+        )
+        sampling = Sampling(config.temperature, max_tokens=config.max_tokens)
+        solver = Speaker(SampledVoice(policies), ChatRenderer(base), sampling, SOLVER, tokenizer)
         writer = _writer(config, stack, solver, correction_base, logs)
-        templates = load_turns(config.prompts)
-        made = [
-            stack.enter_context(
-                Rollouts(environment, templates, s, w, show_error=config.show_error, progress=progress)
-            )
-            for s, w in (
-                (solver, writer),
-                (greedy(solver, config), greedy(writer, config) if writer else None),
-            )
-        ]
-        yield Sampler(config, *made), engine
+
+        def rollouts(first: Speaker, second: Speaker | None) -> Rollouts:
+            made = Rollouts(environment, templates, first, second, show_error=config.show_error)
+            return stack.enter_context(made)
+
+        training = rollouts(solver, writer)
+        yield Sampler(
+            config,
+            policies,
+            training,
+            rollouts(greedy(solver, config), greedy(writer, config) if writer else None),
+        )
 
 
-def speaker(engine: Engine, folder: Path, adapter: str, temperature: float, max_tokens: int) -> Speaker:
-    """A speaker with the model's chat template; its turns keep their ids and log-probabilities."""
-    tokenizer: Any = runtime.load_tokenizer(folder)
-    return Speaker(
-        engine, ChatRenderer(folder), Sampling(temperature, max_tokens=max_tokens), adapter, tokenizer
-    )
+def plain_speaker(engine: Engine, folder: Path, adapter: str, max_tokens: int) -> Speaker:
+    """A greedy speaker with the model's chat template, for evaluation."""
+    sampling, tokenizer = Sampling(0.0, max_tokens=max_tokens), runtime.load_tokenizer(folder)
+    return Speaker(PlainVoice(engine), ChatRenderer(folder), sampling, adapter, tokenizer)
 
 
 def greedy(given: Speaker, config: MultiTurnConfig) -> Speaker:
-    """The same speaker without chance, for validation and evaluation."""
+    """The same speaker without chance and without ids, for validation."""
     longest = given.sampling.max_tokens
     if given.adapter == SOLVER and config.evaluation.max_tokens is not None:
         longest = config.evaluation.max_tokens
-    return replace(given, sampling=Sampling(0.0, max_tokens=longest))
+    voice = given.voice
+    if isinstance(voice, SampledVoice):
+        voice = SampledVoice(voice.sampler, keep=False)
+    return replace(given, sampling=Sampling(0.0, max_tokens=longest), voice=voice)
 
 
 def _writer(
@@ -134,9 +138,7 @@ def _writer(
     sampling = Sampling(config.temperature, max_tokens=config.guidance_max_tokens)
     if correction_base is None:
         return replace(solver, adapter=FEEDBACK if config.guided else "", sampling=sampling)
-    engine = open_engine(
-        engine_settings(config, correction_base, adapters=False), log=logs / "correction-engine.log"
-    )
+    settings = engine_settings(config, correction_base, adapters=False)
+    engine = open_engine(settings, log=logs / "correction-engine.log")
     stack.callback(engine.close)
-    other = speaker(engine, correction_base, "", config.temperature, config.guidance_max_tokens)
-    return other
+    return replace(plain_speaker(engine, correction_base, "", config.guidance_max_tokens), sampling=sampling)

@@ -31,7 +31,7 @@ class Scored:
     ratio: float
     """Mean of exp(trainer - sampler) over tokens."""
     entropy: float
-    """Mean of -log π over the sampled tokens: an estimate of the entropy a token."""
+    """Mean entropy of the policy a sampled token, in nats."""
 
 
 class Processes:
@@ -83,7 +83,7 @@ def score(
     keys = [key for key, turn in turns.items() if turn.token_ids]
     kl = [0.0] * len(keys)
     reference: dict[Key, Any] = {}
-    sums = [0.0] * 4  # |difference|, ratio, -log π, tokens
+    sums = [0.0] * 4  # |difference|, ratio, entropy, tokens
     lengths = [len(turns[key].prompt_ids) + len(turns[key].token_ids) for key in keys]
     for adapter in sorted({key[1].policy for key in keys}):
         rows = [i for i, (row, kind) in enumerate(keys) if processes.owns(row) and kind.policy == adapter]
@@ -101,7 +101,7 @@ def score(
                 kl[i] = value
                 reference[keys[i]] = ref[: len(turn.token_ids)].cpu()
             gap = (own.logp - sampled) * own.mask
-            parts = (gap.abs().sum(), (gap.exp() * own.mask).sum(), -own.logp.sum(), own.mask.sum())
+            parts = (gap.abs().sum(), (gap.exp() * own.mask).sum(), own.entropy.sum(), own.mask.sum())
             sums = [total + float(part) for total, part in zip(sums, parts, strict=True)]
     difference, ratio, entropy, tokens = processes.numbers(sums)
     tokens = max(tokens, 1.0)

@@ -33,6 +33,7 @@ class ValueUpdate:
         self._size = self.config.batch_size
         self._own = [i for i in range(len(self.states)) if self.processes.owns(i)]
         items = self._network.prepare([self.states[i] for i in self._own], self._size)
+        self._network.fit(items, self.processes.sum)
         self._items = dict(zip(self._own, items, strict=True))
         self._rewards = [float(e.r2 or 0.0) for e in self.episodes]
 
@@ -101,7 +102,7 @@ class ValueUpdate:
             hidden = network.hidden([self.states[i] for i in rows])
             pushed = network.frozen_head(hidden[:, 2:])[:, 0]
             term = mlmt.full_grad_term(pushed, config.value_coef, config.guidance_reward).sum() * weight
-            regression = self._loss(network.head(hidden).squeeze(-1), rows) * len(rows) * weight
+            regression = self._loss(network.on(hidden), rows) * len(rows) * weight
             (term + config.value_loss_coef * regression).backward()
 
     def _literal(self, rows: Sequence[int], weight: float, logp_B: Any) -> None:

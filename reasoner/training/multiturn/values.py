@@ -6,14 +6,14 @@ the whole problem, head and tail of the attempt, the head of the feedback.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from reasoner.methods.multiturn.episode import FEEDBACK, Episode
 from reasoner.records import Problem
 from reasoner.training.multiturn.encoder import Encoder
-from reasoner.training.multiturn.heads import value_head
+from reasoner.training.multiturn.heads import Standardiser, value_head
 from reasoner.training.multiturn.policy import Policy
 
 TAGS = ("Problem:\n", "\n\nAttempt:\n", "\n\nAdvice:\n")
@@ -45,6 +45,9 @@ class ValueNetwork(Protocol):
     def prepare(self, states: Sequence[State], size: int) -> Sequence[Any]:
         """One opaque item a state; computed in micro-batches of `size`, without gradients."""
 
+    def fit(self, prepared: Sequence[Any], total: Callable[[Any], Any]) -> None:
+        """Called with every rollout's items; the first one fixes the scale of the input, where there is one."""
+
     def __call__(self, prepared: Sequence[Any]) -> Any:
         """[N, 3] values of prepared states, with a gradient into the network's parameters alone."""
 
@@ -58,7 +61,10 @@ class SharedValue:
 
     def __init__(self, policy: Policy, tokenizer: Any, max_attempt: int, max_feedback: int) -> None:
         self.head: Any = value_head(policy.hidden_size).to(policy.device)
+        self.norm = Standardiser(policy.hidden_size, policy.device)
         self._policy, self._tokenizer = policy, tokenizer
+        self.adapter = FEEDBACK if FEEDBACK in policy.adapters else None
+        """Whose hidden states are read: the feedback model's, or the base's where no writer is trained."""
         self._budgets = (MAX_PROBLEM, max_attempt, max_feedback)
 
     def parameters(self) -> list[Any]:
@@ -70,7 +76,7 @@ class SharedValue:
         import torch
 
         found: list[Any] = []
-        with torch.no_grad(), self._policy.speaking(FEEDBACK):
+        with torch.no_grad(), self._policy.speaking(self.adapter):
             for start in range(0, len(states), size):
                 found.extend(self.hidden(states[start : start + size]))
         return found
@@ -83,13 +89,26 @@ class SharedValue:
     def __call__(self, prepared: Sequence[Any]) -> Any:
         import torch
 
-        return self.head(torch.stack(list(prepared))).squeeze(-1)
+        return self.on(torch.stack(list(prepared)))
+
+    def fit(self, prepared: Sequence[Any], total: Callable[[Any], Any]) -> None:
+        """Fix the scale of hidden states by the first rollout."""
+        import torch
+
+        size = len(self.norm.mean)
+        self.norm.fit(torch.stack(list(prepared)).view(-1, size) if prepared else torch.zeros(0, size), total)
+
+    def on(self, hidden_NKH: Any) -> Any:
+        """[N, K] values of hidden states."""
+        return self.head(self.norm(hidden_NKH)).squeeze(-1)
 
     def frozen_head(self, hidden_NKH: Any) -> Any:
         """[N, K] values with ψ detached: the gradient reaches the hidden states alone."""
         from torch.nn import functional
 
-        return functional.linear(hidden_NKH, self.head.weight.detach(), self.head.bias.detach()).squeeze(-1)
+        return functional.linear(
+            self.norm(hidden_NKH), self.head.weight.detach(), self.head.bias.detach()
+        ).squeeze(-1)
 
     def read(self, state: State) -> tuple[list[int], list[int]]:
         """Token ids of the three parts, and the index of each part's last token."""
@@ -106,10 +125,13 @@ class SharedValue:
         return ids, ends
 
     def state(self) -> dict[str, Any]:
-        return {f"head.{name}": t.detach().cpu() for name, t in self.head.state_dict().items()}
+        head = {f"head.{name}": t.detach().cpu() for name, t in self.head.state_dict().items()}
+        return head | self.norm.state("norm.")
 
     def load_state(self, tensors: Mapping[str, Any]) -> None:
-        self.head.load_state_dict({n.removeprefix("head."): t for n, t in tensors.items()})
+        head = {n.removeprefix("head."): t for n, t in tensors.items() if n.startswith("head.")}
+        self.head.load_state_dict(head)
+        self.norm.load_state(tensors, "norm.")
 
 
 class EncoderValue:
@@ -134,6 +156,9 @@ class EncoderValue:
             ]
             found.append(["".join(parts[: k + 1]) for k in range(3)])
         return found
+
+    def fit(self, prepared: Sequence[Any], total: Callable[[Any], Any]) -> None:
+        """An encoder that is trained needs none."""
 
     def __call__(self, prepared: Sequence[Any]) -> Any:
         states_NH = self._encoder([text for texts in prepared for text in texts])

@@ -6,11 +6,15 @@ from pathlib import Path
 import pytest
 
 from reasoner.config import compose
+from reasoner.config.kinds import method_of, section_of
+from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.config.smart import SmartConfig
 from reasoner.errors import ConfigurationError
 
 PIPELINES = compose.names()
 GROUPS = sorted(p for p in compose.CONFIG_FOLDER.glob("*/*.yaml"))
+BY_GROUP = {"problems": "bi_level_score_math"}
+"""Configurations that a group belongs to, where it is not SMART's."""
 NEEDS = {
     "data=file": ["data.pool.mine.path=mine.jsonl"],
     "model=local": ["model.path=./somewhere"],
@@ -24,15 +28,16 @@ def load(*overrides: str, name: str = "smart-demo") -> SmartConfig:
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_every_pipeline_loads_and_survives_json(name: str) -> None:
-    config = load(name=name)
-    assert SmartConfig.model_validate_json(config.model_dump_json()) == config
+    config = compose.load(name, [], section_of(name))
+    assert type(config).model_validate_json(config.model_dump_json()) == config
     json.loads(config.model_dump_json())
 
 
 @pytest.mark.parametrize("path", GROUPS, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_every_option_of_every_group_loads(path: Path) -> None:
     option = f"{path.parent.name}={path.stem}"
-    load(option, *NEEDS.get(option, []))
+    name = BY_GROUP.get(path.parent.name, "smart-demo")
+    compose.load(name, [option, *NEEDS.get(option, [])], section_of(name))
 
 
 def test_overrides_arrive_by_their_dotted_names() -> None:
@@ -79,6 +84,15 @@ def test_a_mistake_is_named_with_what_was_meant(override: str, words: str) -> No
     assert caught.value.exit_code == 2
 
 
+def test_the_method_says_which_section_a_file_is(tmp_path: Path) -> None:
+    assert section_of("smart-epoch1") is SmartConfig and section_of("mlmt-code") is MultiTurnConfig
+    with pytest.raises(ConfigurationError, match="Did you mean 'mlmt-code'"):
+        method_of("mlmt-cod")
+    (tmp_path / "odd.yaml").write_text("method: guessing\n")
+    with pytest.raises(ConfigurationError, match="no method 'guessing'"):
+        section_of("odd", tmp_path)
+
+
 def test_an_unknown_pipeline_names_those_there_are() -> None:
     with pytest.raises(ConfigurationError, match=r"Did you mean 'smart-epoch2'.*smart-demo"):
         load(name="smart-epoch3")
@@ -109,7 +123,9 @@ def test_every_field_of_the_configuration_says_what_it_is() -> None:
         "seed",
     }
     obvious |= {"max_grad_norm", "save_total_limit", "logging_steps", "warmup_steps", "method", "confidence"}
-    assert [key for key in undocumented(SmartConfig) if key.rsplit(".", 1)[-1] not in obvious] == []
+    obvious |= {"clip_low", "clip_high", "gamma", "shaping", "use_wandb", "use_lora"}
+    for section in (SmartConfig, MultiTurnConfig):
+        assert [key for key in undocumented(section) if key.rsplit(".", 1)[-1] not in obvious] == []
 
 
 def test_a_key_is_taken_away_with_a_tilde() -> None:

@@ -14,7 +14,7 @@ from reasoner.errors import DataError
 from reasoner.problems.judged import asserts_of, load_judged
 from reasoner.problems.parts import cut, prepare_parts, ranked
 from reasoner.records import Problem
-from tests.support.problems import section
+from tests.support.problems import FIXTURES, section
 
 
 def write(path: Path, header: list[str], *rows: list[str]) -> Path:
@@ -52,7 +52,7 @@ def test_mbpp_csv_in_the_originals_shape(prepared):
 
 
 def test_the_parts_share_no_problem_and_do_not_depend_on_the_order(prepared, tmp_path):
-    text = (Path(__file__).parents[2] / "fixtures" / "MATH.csv").read_text().splitlines()
+    text = (FIXTURES / "MATH.csv").read_text().splitlines()
     other = tmp_path / "MATH.csv"
     other.write_text("\n".join([text[0], *reversed(text[1:])]) + "\n")
     a, b = prepared("math"), prepared("math", other)

@@ -12,7 +12,8 @@ from reasoner.engines.scripted import ScriptedEngine
 from reasoner.environments import Environment, open_environment
 from reasoner.errors import ConfigurationError, EngineError, UsageError
 from reasoner.methods.multiturn.rollout import Rollouts, exchanged
-from reasoner.methods.multiturn.speaker import Speaker
+from reasoner.methods.multiturn.speaker import PlainVoice, SampledVoice, Speaker
+from reasoner.onpolicy.sampler import OnPolicySampler
 from reasoner.prompts.chat import Rendered
 from reasoner.prompts.turns import load_turns
 from reasoner.records import Problem, Sampling
@@ -54,7 +55,8 @@ def engine(tmp_path: Path) -> Counting:
 
 
 def rollouts(engine, math, writer=True, **fields) -> Rollouts:
-    speaker = Speaker(engine, Plain(), Sampling(1.0, max_tokens=200), "solver", tokenizer())
+    voice = SampledVoice(OnPolicySampler(lambda: engine, tokenizer(), 4096))
+    speaker = Speaker(voice, Plain(), Sampling(1.0, max_tokens=200), "solver", tokenizer())
     return Rollouts(
         math, load_turns("math"), speaker, speaker.with_adapter("feedback") if writer else None, **fields
     )
@@ -140,10 +142,11 @@ def test_single_turns(engine, math):
 
 def test_an_engine_that_tokenises_otherwise_is_refused(tmp_path, math):
     settings = EngineSettings("scripted", tmp_path, options={"script": f"{SCRIPTS}:miscounting"})
-    speaker = Speaker(ScriptedEngine(settings), Plain(), Sampling(1.0), "", tokenizer())
+    voice = SampledVoice(OnPolicySampler(lambda: ScriptedEngine(settings), tokenizer(), 4096))
+    speaker = Speaker(voice, Plain(), Sampling(1.0), "", tokenizer())
     with (
         Rollouts(math, load_turns("math"), speaker) as room,
-        pytest.raises(EngineError, match="both must use"),
+        pytest.raises(EngineError, match="tokenizers differ"),
     ):
         room.single_turns(PROBLEMS, 1, 3)
 
@@ -156,7 +159,7 @@ def test_a_context_that_is_too_short_is_named_before_anything_is_generated(engin
 
 
 def test_broken_characters_do_not_overflow_a_prompt(engine):
-    speaker = Speaker(engine, Plain(), Sampling(1.0, max_tokens=20), "", tokenizer())
+    speaker = Speaker(PlainVoice(engine), Plain(), Sampling(1.0, max_tokens=20), "", tokenizer())
     broken = "\ufffd" * 20 + " \\boxed{2}"
     clipped = speaker.clipped(broken, 20)
     assert len(tokenizer()(clipped)["input_ids"]) <= 24 and clipped.endswith("{2}")

@@ -1,0 +1,240 @@
+"""Episodes a second: one engine with two adapters against two separate transformers models.
+
+    python benchmarks/multiturn_rollout.py MODEL_FOLDER [--engine vllm] [--problems 16] [--group 4] [--tokens 256]
+        [--rounds 3] [--option gpu_memory_utilization=0.5] [--out F]
+
+Both roll out the same episodes (attempt, feedback, refinement; the prompts of this project) with the same sampling and
+limits: ours through `Rollouts` on an on-policy sampler, as training does, log-probabilities included; theirs as the
+original does, a solver and a feedback writer as two models in one process, `generate` in batches. Verdicts are left out
+on both sides. Rounds run A B B A on fresh problems. Lengths are the model's own; generated tokens are reported beside.
+
+Covers throughput and peak memory of both. Does not cover training or start time. Exit status 1 below the bar of 5 x.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from reasoner.engines.protocol import EngineSettings  # noqa: E402
+from reasoner.engines.start import open_engine  # noqa: E402
+from reasoner.methods.multiturn.episode import Judged  # noqa: E402
+from reasoner.methods.multiturn.rollout import Rollouts  # noqa: E402
+from reasoner.methods.multiturn.speaker import SampledVoice, Speaker  # noqa: E402
+from reasoner.onpolicy.sampler import OnPolicySampler  # noqa: E402
+from reasoner.prompts import ChatRenderer  # noqa: E402
+from reasoner.prompts.turns import load_turns  # noqa: E402
+from reasoner.records import Outcome, Problem, Sampling, Verdict  # noqa: E402
+from reasoner.training import runtime  # noqa: E402
+
+BAR = 5.0
+CONTEXT = 4096
+
+
+class Unjudged:
+    """An environment that judges nothing: the benchmark is of sampling."""
+
+    version = "none"
+
+    def facts(self, problem: Problem) -> dict[str, Any]:
+        return {"question": problem.question, "function": "", "tests": []}
+
+    def judge(self, answers: Sequence[tuple[Problem, str]]) -> list[Judged]:
+        return [Judged(Verdict(Outcome.INCORRECT, "unjudged"))] * len(answers)
+
+    def reveals(self, texts: Sequence[tuple[Problem, str]]) -> list[bool]:
+        return [False] * len(texts)
+
+    def __enter__(self) -> "Unjudged":
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def adapters(folder: Path, room: Path, rank: int) -> dict[str, Path]:
+    """Two random adapters that change the model a little."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(
+        runtime.load_model(folder, "bfloat16"),
+        LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"),
+    )
+    made = {}
+    for seed, name in enumerate(("solver", "feedback")):
+        draw = torch.Generator().manual_seed(seed)
+        for key, weight in model.named_parameters():
+            if "lora_B" in key:
+                weight.data = (torch.randn(weight.shape, generator=draw) * 1e-3).to(weight.dtype)
+        model.save_pretrained(room / name)
+        made[name] = room / name
+    return made
+
+
+def problems(count: int, seed: int) -> list[Problem]:
+    """Generated word problems."""
+    from reasoner.problems.word_problems import generate
+
+    return list(generate(count, seed, dataset="bench"))
+
+
+class Ours:
+    """One engine, two adapters."""
+
+    def __init__(self, folder: Path, made: dict[str, Path], given: argparse.Namespace, room: Path) -> None:
+        options = dict(option.split("=", 1) for option in given.option)
+        parsed = {k: json.loads(v) for k, v in options.items()} | {"max_model_len": CONTEXT}
+        settings = EngineSettings(
+            given.engine, folder, adapters=True, max_lora_rank=given.rank, options=parsed
+        )
+        tokenizer = runtime.load_tokenizer(folder)
+        self._sampler = OnPolicySampler(
+            lambda: open_engine(settings, log=room / "engine.log"), tokenizer, CONTEXT
+        )
+        for name, path in made.items():
+            self._sampler.load(name, path)
+        sampling = Sampling(1.0, max_tokens=given.tokens)
+        solver = Speaker(SampledVoice(self._sampler), ChatRenderer(folder), sampling, "solver", tokenizer)
+        self._rollouts = Rollouts(Unjudged(), load_turns("math"), solver, solver.with_adapter("feedback"))
+
+    def run(self, rows: list[Problem], group: int, seed: int) -> tuple[int, int]:
+        episodes = self._rollouts.episodes(rows, group, seed)
+        return len(episodes), sum(turn.tokens for episode in episodes for turn in episode.turns)
+
+    def close(self) -> None:
+        self._rollouts.__exit__(None, None, None)
+        self._sampler.close()
+
+
+class Theirs:
+    """A solver and a feedback writer as two transformers models."""
+
+    def __init__(self, folder: Path, made: dict[str, Path], given: argparse.Namespace) -> None:
+        import torch
+        from peft import PeftModel
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._given, self._renderer, self._device = given, ChatRenderer(folder), device
+        self._tokenizer: Any = runtime.load_tokenizer(folder)
+        self._tokenizer.padding_side = "left"
+        self._tokenizer.pad_token = self._tokenizer.pad_token or self._tokenizer.eos_token
+        self._models = {
+            name: PeftModel.from_pretrained(runtime.load_model(folder, "bfloat16"), str(path))
+            .to(device)
+            .eval()
+            for name, path in made.items()
+        }
+        self._turns = load_turns("math")
+
+    def run(self, rows: list[Problem], group: int, seed: int) -> tuple[int, int]:
+        import torch
+
+        torch.manual_seed(seed)
+        facts = [Unjudged().facts(p) for p in rows for _ in range(group)]
+        first, a = self._say("solver", [self._turns.attempt_turn(f) for f in facts])
+        advice, b = self._say(
+            "feedback", [self._turns.feedback_turn(f, z) for f, z in zip(facts, first, strict=True)]
+        )
+        third = zip(facts, first, advice, strict=True)
+        _, c = self._say("solver", [self._turns.refine_turn(f, z, g) for f, z, g in third])
+        return len(facts), a + b + c
+
+    def _say(self, who: str, conversations: list[Any]) -> tuple[list[str], int]:
+        import torch
+
+        texts, tokens = [], 0
+        for start in range(0, len(conversations), self._given.batch):
+            prompts = [
+                self._renderer.render(m).text for m in conversations[start : start + self._given.batch]
+            ]
+            read = self._tokenizer(prompts, return_tensors="pt", padding=True, add_special_tokens=False)
+            read = read.to(self._device)
+            with torch.inference_mode():
+                out = self._models[who].generate(
+                    **read,
+                    do_sample=True,
+                    temperature=1.0,
+                    top_p=1.0,
+                    top_k=0,
+                    max_new_tokens=self._given.tokens,
+                )
+            new = out[:, read["input_ids"].shape[1] :]
+            tokens += int((new != self._tokenizer.pad_token_id).sum())
+            texts += self._tokenizer.batch_decode(new, skip_special_tokens=True)
+        return texts, tokens
+
+
+def device_gib() -> float | None:
+    """Memory in use on the card, of all processes."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    free, total = torch.cuda.mem_get_info()
+    return round((total - free) / 2**30, 2)
+
+
+def measure(side: Any, given: argparse.Namespace, seed: int) -> dict[str, float]:
+    """One round: episodes and tokens a second."""
+    rows = problems(given.problems, seed)
+    started = time.monotonic()
+    episodes, tokens = side.run(rows, given.group, seed)
+    seconds = time.monotonic() - started
+    return {
+        "episodes_s": episodes / seconds,
+        "tokens_s": tokens / seconds,
+        "tokens_episode": tokens / episodes,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--engine", default="vllm", choices=("vllm", "transformers"))
+    parser.add_argument("--option", action="append", default=[], help="engine option, KEY=JSON")
+    for name, value in (
+        ("problems", 16),
+        ("group", 4),
+        ("tokens", 256),
+        ("rounds", 3),
+        ("rank", 16),
+        ("batch", 64),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    found: dict[str, list[dict[str, float]]] = {"ours": [], "theirs": []}
+    with tempfile.TemporaryDirectory() as room:
+        made = adapters(given.model, Path(room), given.rank)
+        before = device_gib()
+        ours = Ours(given.model, made, given, Path(room))
+        memory = {"before": before, "ours": device_gib()}
+        theirs = Theirs(given.model, made, given)
+        measure(ours, given, 10_000), measure(theirs, given, 10_000)  # warm
+        memory["both"] = device_gib()
+        for number in range(given.rounds):
+            for name in ("ours", "theirs") if number % 2 == 0 else ("theirs", "ours"):
+                found[name].append(measure(ours if name == "ours" else theirs, given, number))
+        ours.close()
+    ratio = statistics.median(r["episodes_s"] for r in found["ours"]) / statistics.median(
+        r["episodes_s"] for r in found["theirs"]
+    )
+    settings = {k: str(v) for k, v in vars(given).items()}
+    result = {"ratio": ratio, "bar": BAR, "rounds": found, "memory_gib": memory, "settings": settings}
+    text = json.dumps(result, indent=1)
+    print(text)
+    if given.out:
+        given.out.write_text(text + "\n")
+    return 0 if ratio >= BAR else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

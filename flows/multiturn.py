@@ -1,0 +1,57 @@
+"""Multi-turn reinforcement learning: attempt, feedback, refinement (METHODS 3).
+
+problems ─┬─ baseline evaluation ────────────────────────┬─ report
+base ─────┴─ train (validates as it goes) ─┬─ evaluation ─┤
+                                           └─ controls ───┘
+"""
+
+from prefect import flow
+from prefect.runtime import flow_run
+
+from reasoner.config.compose import load
+from reasoner.config.multiturn import MultiTurnConfig
+from reasoner.config.smart import ModelConfig
+from reasoner.records import ArtifactRef
+from reasoner.stages.multiturn import controls_of
+from reasoner.telemetry.wandb_log import send_finished
+from tasks import multiturn as stages
+from tasks.context import run_context
+from tasks.smart import prepare_model
+
+
+@flow(name="multiturn", flow_run_name="{pipeline}")
+def multiturn(pipeline: str = "mlmt-math", overrides: list[str] | None = None) -> ArtifactRef:
+    """Run the configuration `pipeline` with dotted `overrides` such as `lm_lr=1e-5`; returns the report."""
+    config = load(pipeline, overrides or [], MultiTurnConfig)
+    with run_context(f"{pipeline}-{flow_run.id}", gpu_pool=config.compute.gpu_pool) as run:
+        run.save_config(config)
+        verify, learned = config.verify, config.learned()
+        problems = stages.prepare(
+            config.problems, config.env_type, verify.workers, verify.timeout, config.seed
+        )
+        base = prepare_model(config.model)
+        correction = (
+            prepare_model(ModelConfig(path=config.correction_model)) if config.correction_model else None
+        )
+
+        measured = config.measured()
+        baseline = stages.evaluate(problems, base, correction, None, measured)
+        trained = stages.train(problems, base, correction, learned)
+        final = stages.evaluate(problems, base, correction, trained, measured)
+        names = tuple(controls_of(config))
+        controls = tuple(
+            stages.control(problems, base, correction, trained, final, name, measured) for name in names
+        )
+
+        report = stages.report(pipeline, problems, base, baseline, trained, final, names, controls)
+        run.finish(report, trained)
+        if config.use_wandb:
+            send_finished(
+                config,
+                run.store.open(trained),
+                run.store.open(final),
+                trained.digest,
+                run.folder,
+                run.progress.say,
+            )
+        return report

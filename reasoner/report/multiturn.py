@@ -1,0 +1,161 @@
+"""The report of a multi-turn run: `report.md` for people, `report.json` for everything that shows it again."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reasoner.methods.multiturn.episode import Episode
+from reasoner.report.markdown import escaped, table_row
+from reasoner.report.words import p_value
+from reasoner.statistics import mcnemar_exact
+from reasoner.store.rows import iter_rows, read_rows
+from reasoner.training.checkpoints import write_json
+
+MEANING = {
+    "empty": "refines its own attempt without advice",
+    "shuffled": "refines with advice on another problem",
+    "frozen": "refines with advice of the untrained writer",
+}
+SIGNALS = (
+    "edit", "leak_rate", "new_leak_rate", "attempt_cut", "refinement_cut", "refinement_unshown",
+    "refinement_hack_suspects",
+)  # fmt: skip
+
+
+def write(
+    out: Path, title: str, base: str, problems: Path, baseline: Path, trained: Path, final: Path,
+    controls: Mapping[str, Path],
+) -> None:  # fmt: skip
+    """Gather what the stages measured; only the paired tests against controls are computed here."""
+    training = _json(trained / "training.json")
+    rows = [
+        _row("untrained", _json(baseline / "evaluation.json")),
+        _row("trained", _json(final / "evaluation.json")),
+    ]
+    compared = {
+        name: _row(name, _json(folder / "evaluation.json")) | _against(final, folder)
+        for name, folder in controls.items()
+        if name != "independent"
+    }
+    independent = _json(controls["independent"] / "evaluation.json") if "independent" in controls else None
+    facts: dict[str, Any] = {
+        "title": title, "base": base, "method": training["method"], "mode": training["mode"],
+        "env_type": training["env_type"], "seed": training["seed"], "steps": training["steps"],
+        "exported_step": training["exported_step"], "chosen_by": training["chosen_by"], "rows": rows,
+        "trained_against_untrained": _against(final, baseline), "controls": compared, "independent": independent,
+        "validations": training["validations"], "left_out": read_rows(problems / "left-out.jsonl"),
+        "iterations": list(iter_rows(trained / "metrics.jsonl")) if (trained / "metrics.jsonl").is_file() else [],
+    }  # fmt: skip
+    write_json(out / "report.json", facts)
+    (out / "report.md").write_text("\n".join(lines(facts)) + "\n", encoding="utf-8")
+
+
+def lines(facts: Mapping[str, Any]) -> list[str]:
+    """The page."""
+    mode = f", {facts['mode']}" if facts["mode"] else ""
+    found = [
+        f"# {escaped(facts['title'])}", "",
+        f"{escaped(facts['method'])}{mode} on {facts['env_type']}, base {escaped(facts['base'])}, "
+        f"seed {facts['seed']}. {facts['steps']} iterations; the policies of iteration {facts['exported_step']} "
+        f"were kept (by {facts['chosen_by']}).", "",
+        "## Both turns", "",
+        "Greedy, every test problem, turn 2 whether or not turn 1 was right. Unscored problems are left out.", "",
+        *table(facts["rows"]), "",
+    ]  # fmt: skip
+    p = facts["trained_against_untrained"]["p"]
+    found += [f"Turn 2, trained against untrained on the same problems: McNemar's exact p {p_value(p)}.", ""]
+    found += controls_section(facts)
+    found += ["## Signals of the trained model", "", *signals(facts["rows"]), ""]
+    found += ["## Training", "", *validations(facts["validations"]), ""]
+    if facts["left_out"]:
+        found += [f"## Left out: {len(facts['left_out'])} rows", ""]
+        found += [
+            f"- row {r['row']} of {escaped(r['set'])}: {escaped(r['reason'])}" for r in facts["left_out"][:20]
+        ]
+    return found
+
+
+def controls_section(facts: Mapping[str, Any]) -> list[str]:
+    """Controls on the same first attempts, and two independent attempts at equal compute."""
+    if not facts["controls"] and not facts["independent"]:
+        return []
+    found = ["## Controls", ""]
+    if facts["controls"]:
+        found += [*table(list(facts["controls"].values())), ""]
+        found += [
+            f"- `{name}` {MEANING[name]}: turn 2 against the trained pair's, p {p_value(row['p'])} "
+            f"({row['only_main']} problems right for the trained pair alone, {row['only_control']} for the control)"
+            for name, row in facts["controls"].items()
+        ]
+    if (other := facts["independent"]) and other["n"]:
+        found.append(
+            f"- two independent first attempts at equal compute (N={other['n']}, sampled): one is right with "
+            f"{other['acc_one_sample']:.3f}; either (an oracle chooses) {other['acc_either_oracle']:.3f}"
+        )
+    return [*found, ""]
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows of both turns."""
+    head = ["", "N", "acc@t1", "acc@t2", "Δ", "95 % of Δ", "i→c", "c→i", "p, turn 2"]
+    found = [table_row(list(head)), "|---|" + "---:|" * (len(head) - 1)]
+    for row in rows:
+        two = row["two_turns"]
+        found.append(
+            table_row([
+                row["label"], two["n"], _interval(two["acc_t1"]), _interval(two["acc_t2"]), f"{two['delta']:+.3f}",
+                f"{two['delta_low']:+.3f} to {two['delta_high']:+.3f}", two["i_to_c"], two["c_to_i"], p_value(two["p"]),
+            ])
+        )  # fmt: skip
+    return found
+
+
+def signals(rows: list[dict[str, Any]]) -> list[str]:
+    """Collapse, truncation, leak and hacking rates, trained beside untrained."""
+    before, after = rows[0]["signals"], rows[1]["signals"]
+    names = [name for name in SIGNALS if name in after]
+    return [
+        f"- {name.replace('_', ' ')}: {after[name]:.3f} (untrained {before.get(name, 0.0):.3f})"
+        for name in names
+    ]
+
+
+def validations(found: list[dict[str, Any]]) -> list[str]:
+    """The validation accuracy by iteration."""
+    head = ["iteration", "acc@t1", "acc@t2", "Δ"]
+    rows = [table_row(list(head)), "|---:|---:|---:|---:|"]
+    for v in found:
+        rows.append(
+            table_row(
+                [int(v["step"]), *(f"{v[k]:.3f}" if k in v else "—" for k in ("acc_t1", "acc_t2", "delta"))]
+            )
+        )
+    return rows
+
+
+def _row(label: str, facts: dict[str, Any]) -> dict[str, Any]:
+    return {"label": label, **facts}
+
+
+def _against(main: Path, other: Path) -> dict[str, Any]:
+    """McNemar on turn 2 over the problems that both have scored."""
+    first, second = ({e.problem_id: e.r2 for e in _episodes(folder)} for folder in (main, other))
+    pairs = [(first[i], second[i]) for i in first.keys() & second.keys()]
+    scored = [(a, b) for a, b in pairs if a is not None and b is not None]
+    b, c = sum(x > y for x, y in scored), sum(x < y for x, y in scored)
+    return {"n": len(scored), "only_main": b, "only_control": c, "p": mcnemar_exact(b, c)}
+
+
+def _episodes(folder: Path) -> list[Episode]:
+    return [Episode.from_row(row) for row in iter_rows(folder / "episodes.jsonl")]
+
+
+def _interval(estimate: dict[str, Any]) -> str:
+    if not estimate["n"]:
+        return "—"
+    return f"{estimate['value']:.3f} ({estimate['low']:.3f}–{estimate['high']:.3f})"
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

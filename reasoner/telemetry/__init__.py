@@ -1,0 +1,1 @@
+"""Where numbers go besides the run's own files."""

@@ -1,0 +1,65 @@
+"""Starts the multi-turn training program as a child process, and what comes back of it. Loads no torch."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from reasoner.errors import ModelError
+from reasoner.training import launch
+from reasoner.training.adapter import TRAINING
+from reasoner.training.multiturn.spec import MultiTurnSpec
+from reasoner.training.runtime import METRICS_FILE
+
+MODULE = "reasoner.training.multiturn.program"
+OnProgress = Callable[[dict[str, Any]], None]
+
+
+def argv(spec_file: Path, processes: int, device: str) -> list[str]:
+    """The command: plain `python -m`, `accelerate launch` on several devices, torchrun for several CPU processes."""
+    module = ["-m", MODULE, str(spec_file)]
+    if processes == 1:
+        return [sys.executable, *module]
+    if device == "cpu":
+        # accelerate 1.15 would want mpirun here; its own state reads torchrun's environment.
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+        return [sys.executable, *torchrun, *module]
+    options = ["--multi_gpu", "--num_processes", str(processes), "--num_machines", "1"]
+    fixed = ["--mixed_precision", "no", "--dynamo_backend", "no"]
+    return [sys.executable, "-m", "accelerate.commands.launch", *options, *fixed, *module]
+
+
+def run_multiturn(
+    spec: MultiTurnSpec, log: Path, on_progress: OnProgress | None = None, timeout: float | None = None
+) -> dict[str, Any]:
+    """Train in a child process; returns training.json and the times. The same call resumes after a crash.
+
+    `on_progress` gets `{"done", "total", "step", …}` after every iteration and validation.
+    """
+    command = argv(spec.save(spec.work / "multiturn.json"), spec.config.processes, spec.device)
+    launch._run(command, spec.work, log, on_progress, timeout)
+    read = (spec.output / TRAINING, spec.work / METRICS_FILE)
+    training, metrics = (json.loads(path.read_text(encoding="utf-8")) for path in read)
+    return {"training": training, "metrics": metrics}
+
+
+def fetch_encoder(name: str) -> None:
+    """Have an encoder of the Hub in the local cache, since the training program is offline. Raises ModelError."""
+    from reasoner.training.multiturn.encoder import encoder_folder
+
+    source = encoder_folder(name)
+    if Path(source).is_dir():
+        return
+    from huggingface_hub import snapshot_download
+
+    try:
+        snapshot_download(
+            source, allow_patterns=["*.safetensors", "*.json", "*.txt", "tokenizer*", "merges.txt"]
+        )
+    except Exception as error:  # httpx, hub and OS errors alike
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelError(
+            f"encoder {name}: not a folder and not to be had from the Hub ({first}); name a folder, or use "
+            "value_backbone=shared or critic_lm=base"
+        ) from error

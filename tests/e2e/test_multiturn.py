@@ -1,0 +1,141 @@
+"""Every multi-turn method improves a toy task within a bounded number of iterations, from three seeds, killed between.
+
+The base's greedy answers are wrong at first (tests/support/signal.py). Sampling, learning and judging are real: a tiny
+Llama, transformers as the engine in a process of its own, the math grader.
+"""
+
+import os
+import signal as signals
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from reasoner.errors import TrainingError
+from reasoner.store.rows import read_rows
+from reasoner.training.multiturn.launch import argv, run_multiturn
+from tests.support import signal
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+ROOT = Path(__file__).resolve().parents[2]
+METHODS = {
+    "mlmt": ("hint", {"iterations": 24}),
+    "rl_guided": ("hint", {"stage1_steps": 8, "stage2_steps": 16}),
+    "score": ("again", {"stage1_steps": 8, "stage2_steps": 16}),
+    "archer": ("direct", {"iterations": 20, "epochs": 10, "actor_epochs": 2, "warmup_iter": 4}),
+}
+
+
+@pytest.fixture(scope="session")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return signal.make_ready(tmp_path_factory.mktemp("ready") / "base")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def kill_after(spec, iterations: int, log: Path) -> None:
+    """Start the training and kill -9 its whole group when so many iterations are in its metrics."""
+    command = argv(spec.save(spec.work / "multiturn.json"), 1, "cpu")
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command, stdout=out, stderr=out, cwd=ROOT, start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+    metrics, deadline = spec.work / "metrics.jsonl", time.monotonic() + 900
+    while not metrics.is_file() or metrics.read_bytes().count(b"\n") < iterations:
+        assert process.poll() is None, log.read_text()[-3000:]
+        assert time.monotonic() < deadline, log.read_text()[-3000:]
+        time.sleep(0.05)
+    os.killpg(process.pid, signals.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("method", list(METHODS))
+def test_the_toy_task_is_learnt_with_a_kill_in_between(
+    method: str, seed: int, ready: Path, tmp_path: Path
+) -> None:
+    task, steps = METHODS[method]
+    spec = signal.spec(tmp_path, ready, task, method=method, seed=seed, **steps)
+    kill_after(spec, 12, tmp_path / "killed.log")
+    done = run_multiturn(spec, tmp_path / "resumed.log")
+    assert done["metrics"]["resumed_from_step"] == 10, "it went on from its checkpoint"
+    validations = done["training"]["validations"]
+    last = "acc_t1" if method == "archer" else "acc_t2"
+    assert validations[0][last] <= 0.5 and validations[-1][last] >= 0.9, validations
+    rows = read_rows(spec.output / "metrics.jsonl")
+    assert [r["step"] for r in rows] == list(range(1, spec.config.steps + 1))
+    assert rows[0]["logprob_difference" if method != "archer" else "acc_t1"] is not None
+    parts = {"solver"} | ({"guidance"} if spec.config.guided else set()) | (
+        {"value"} if method in ("mlmt", "archer") else set()
+    )  # fmt: skip
+    assert {p.name for p in spec.output.iterdir() if p.is_dir()} == parts | {"episodes", "validations"}
+    if method in ("score", "mlmt", "rl_guided"):
+        assert validations[-1]["acc_t2"] > validations[-1]["acc_t1"] - 1e-9
+
+
+def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(ready: Path, tmp_path: Path) -> None:
+    fields = {"iterations": 8, "save_freq": 3, "eval_freq": 4, "lora": {"r": 8, "alpha": 16, "dropout": 0.05}}
+    calm = signal.spec(tmp_path / "same", ready, "hint", **fields)
+    run_multiturn(calm, tmp_path / "calm.log")
+    wanted = files(calm.output)
+    (tmp_path / "same").rename(tmp_path / "calm")
+    rough = signal.spec(tmp_path / "same", ready, "hint", **fields)
+    kill_after(rough, 2, tmp_path / "rough.log")  # before its first checkpoint
+    kill_after(rough, 5, tmp_path / "rough.log")
+    run_multiturn(rough, tmp_path / "rough.log")
+    found = files(rough.output)
+    assert found.keys() == wanted.keys()
+    assert [name for name in wanted if found[name] != wanted[name]] == []
+    assert not list(rough.output.rglob("*.pt")) and not list(rough.output.rglob("*.bin"))
+
+
+def test_two_processes_learn_what_one_does(ready: Path, tmp_path: Path) -> None:
+    """Gradients are summed over processes: after two iterations the adapters agree up to rounding."""
+    from safetensors.torch import load_file
+
+    made = {}
+    for processes in (1, 2):
+        fields = {
+            "iterations": 2,
+            "processes": processes,
+            "batch_size": 8,
+            "lm_lr": 1e-3,
+            "guidance_lr": 1e-3,
+        }
+        spec = signal.spec(tmp_path / str(processes), ready, "hint", **fields)
+        run_multiturn(spec, tmp_path / f"{processes}.log")
+        made[processes] = {
+            part: load_file(spec.output / part / "adapter_model.safetensors")
+            for part in ("solver", "guidance")
+        }
+    for part in ("solver", "guidance"):
+        for name, tensor in made[1][part].items():
+            assert float((tensor - made[2][part][name]).abs().max()) < 2e-4, (part, name)
+
+
+def test_a_context_too_short_and_an_unreadable_spec_are_told_in_a_line(ready: Path, tmp_path: Path) -> None:
+    from reasoner.errors import ConfigurationError
+
+    short = signal.spec(
+        tmp_path, ready, "hint", engine={"kind": "transformers", "options": {"max_model_len": 30}}
+    )
+    with pytest.raises(ConfigurationError, match=r"raise engine\.options\.max_model_len"):
+        run_multiturn(short, tmp_path / "log")
+    done = subprocess.run(
+        [sys.executable, "-m", "reasoner.training.multiturn.program", str(tmp_path / "none.json")],
+        capture_output=True, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+
+
+def test_no_problems_to_validate_on(ready: Path, tmp_path: Path) -> None:
+    spec = signal.spec(tmp_path, ready, "hint")
+    (spec.problems / "validation.jsonl").write_text("")
+    with pytest.raises(TrainingError, match="none to validate on"):
+        run_multiturn(spec, tmp_path / "log")

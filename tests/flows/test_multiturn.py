@@ -1,0 +1,141 @@
+"""The multi-turn flow on a real server: a toy task is learnt, controls show that feedback is used, a kill is healed."""
+
+import json
+import os
+import signal as signals
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.multiturn import multiturn
+from reasoner.records import ArtifactRef
+from reasoner.store import Store, open_ref
+from tests.support import signal
+from tests.support.commands import start
+from tests.support.problems import FIXTURES
+from tests.unit.training.tiny import make_model
+
+pytestmark = [pytest.mark.flows, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="session")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return signal.make_ready(tmp_path_factory.mktemp("ready") / "base")
+
+
+def words(room: Path, base: Path, task: str, **fields: Any) -> list[str]:
+    given = signal.settings(room, base, task, **fields)
+    given["engine"] = {"options": {"batch_size": 64, "max_model_len": 128}}
+    return [
+        "engine=transformers",
+        "problems=math",
+        *signal.overrides(given),
+        "~engine.options.gpu_memory_utilization",
+    ]
+
+
+def facts(ref: ArtifactRef) -> dict[str, Any]:
+    return json.loads((open_ref(ref) / "report.json").read_text())
+
+
+def stages_run(home: Path) -> Counter[str]:
+    store = Store(home / "artifacts")
+    return Counter(store.manifest(ref).metadata["stage"] for ref in store.list())
+
+
+def test_feedback_is_learnt_and_the_controls_show_that_it_is_used(
+    home: Path, ready: Path, tmp_path: Path
+) -> None:
+    given = words(tmp_path, ready, "hint", iterations=24)
+    first = multiturn("mlmt-math", given)
+    found = facts(first)
+    before, after = (row["two_turns"] for row in found["rows"])
+    assert before["n"] == after["n"] == 12 and before["acc_t2"]["k"] <= 6 and after["acc_t2"]["k"] >= 11
+    assert after["delta"] * 12 == pytest.approx(after["i_to_c"] - after["c_to_i"])
+    assert set(found["controls"]) == {"empty", "shuffled", "frozen"} and found["independent"]["n"] == 12
+    assert found["controls"]["empty"]["two_turns"]["acc_t2"]["k"] < after["acc_t2"]["k"]
+    assert found["controls"]["frozen"]["two_turns"]["acc_t2"]["k"] < after["acc_t2"]["k"]
+    text = (open_ref(first) / "report.md").read_text()
+    assert "full-grad" in text and "`shuffled`" in text and "two independent first attempts" in text
+    assert stages_run(home)["multiturn-control"] == 4
+
+    made = stages_run(home)
+    assert multiturn("mlmt-math", given) == first and stages_run(home) == made
+    other = multiturn("mlmt-math", [*given, "value_coef=0.0"])
+    assert other != first
+    assert stages_run(home)["multiturn-evaluate"] == made["multiturn-evaluate"] + 1, (
+        "the baseline is the same"
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "task", "fields"),
+    [
+        ("score", "score-math", "again", {"stage1_steps": 8, "stage2_steps": 16}),
+        ("rl_guided", "rl-guided-score-math", "hint", {"stage1_steps": 8, "stage2_steps": 16}),
+        ("archer", "archer-math", "direct",
+         {"iterations": 20, "epochs": 10, "actor_epochs": 2, "warmup_iter": 4, "critic_lm": "base"}),
+    ],
+)  # fmt: skip
+def test_the_other_methods_through_the_whole_flow(
+    home: Path, ready: Path, tmp_path: Path, method: str, name: str, task: str, fields: dict[str, Any]
+) -> None:
+    found = facts(multiturn(name, words(tmp_path, ready, task, method=method, **fields)))
+    turn = "acc_t1" if method == "archer" else "acc_t2"
+    before, after = (row["two_turns"][turn]["k"] for row in found["rows"])
+    assert before <= 6 and after >= 11
+    assert ("frozen" in found["controls"]) == (method == "rl_guided")
+
+
+def test_code_runs_through_the_flow_with_a_tiny_model(home: Path, tmp_path: Path) -> None:
+    model = make_model(tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 2048}))
+    found = facts(
+        multiturn(
+            "score-code",
+            [
+                "problems=mbpp", f"problems.train.path={FIXTURES / 'mbpp_filtered.csv'}", "problems.test_size=4",
+                "problems.validation_size=4", f"policy_lm={model}", "engine=transformers",
+                "~engine.options.gpu_memory_utilization", "engine.options.max_model_len=2048", "rollout_size=4",
+                "group_size=2", "max_tokens=6", "stage1_steps=1", "stage2_steps=1", "verify.workers=2",
+            ],
+        )
+    )  # fmt: skip
+    assert found["rows"][1]["two_turns"]["n"] == 4 and found["rows"][1]["two_turns"]["unscored"] == 0
+    assert "refinement_hack_suspects" in found["rows"][1]["signals"]
+    assert set(found["controls"]) == {"empty"}, "SCoRe has no writer whose feedback could be shuffled"
+
+
+def digests(home: Path) -> dict[str, str]:
+    store = Store(home / "artifacts")
+    return {store.manifest(ref).metadata["key"]: ref.digest for ref in store.list()}
+
+
+def test_killed_in_the_middle_of_training_it_ends_as_if_nothing_had_happened(
+    ready: Path, tmp_path: Path
+) -> None:
+    given = words(tmp_path, ready, "hint", iterations=10, save_freq=2, eval_freq=4)
+    command = ["run", "mlmt-math", *given]
+    calm, rough, log = tmp_path / "calm", tmp_path / "rough", tmp_path / "rough.log"
+    assert start(calm, *command, log=tmp_path / "calm.log").wait(900) == 0, (
+        tmp_path / "calm.log"
+    ).read_text()[-3000:]
+
+    process: subprocess.Popen[bytes] = start(rough, *command, log=log)
+    deadline = time.monotonic() + 900
+    while not list(rough.glob("work/multiturn-train-*/multiturn/checkpoint-4/complete.json")):
+        assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
+        time.sleep(0.05)
+    os.killpg(process.pid, signals.SIGKILL)
+    process.wait()
+    assert not any(key.startswith("multiturn-train") for key in digests(rough))
+    assert start(rough, *command, log=log).wait(900) == 0, log.read_text()[-3000:]
+    training = next(m for m in map(dict, (Store(rough / "artifacts").manifest(r).metadata for r in
+                    Store(rough / "artifacts").list())) if m["stage"] == "multiturn-train")  # fmt: skip
+    assert training["metrics"]["resumed_from_step"] >= 4
+    assert digests(rough) == digests(calm)

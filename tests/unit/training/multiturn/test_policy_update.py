@@ -1,0 +1,139 @@
+"""An update's gradient against a plain computation, whatever the micro-batches and optimiser steps."""
+
+import pytest
+import torch
+
+from reasoner.errors import TrainingError
+from reasoner.methods.multiturn.advantages import Credit
+from reasoner.methods.multiturn.episode import Kind
+from reasoner.onpolicy.memory import MicroBatches
+from reasoner.training.multiturn.batching import pieces, steps
+from reasoner.training.multiturn.policy_update import Settings, update
+from reasoner.training.multiturn.scoring import check_gate, score, turns_of
+from tests.unit.training.multiturn.conftest import REWARDS, build, change, sampled
+
+
+class Recording:
+    """An optimiser that keeps the gradients it is given."""
+
+    def __init__(self, parameters):
+        self.parameters, self.seen = parameters, []
+
+    def zero(self):
+        for p in self.parameters:
+            p.grad = None
+
+    def step(self, iteration):
+        self.seen.append([torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in self.parameters])
+        self.zero()
+        return 1.0
+
+
+@pytest.fixture
+def ready(base, tokenizer, processes):
+    learned = build(base, tokenizer, processes)
+    change(learned, "solver", scale=0.05)
+    episodes = sampled(learned, tokenizer, REWARDS)
+    scored = score(learned.policy, turns_of(episodes), 1.0, 2, processes)
+    credits = [
+        Credit(turn, 0.5 + i - 2 * (turn.kind == "attempt"), 0.3, i)
+        for i, e in enumerate(episodes)
+        for turn in (e.attempt, e.refinement)
+    ]
+    return learned, scored, credits, processes
+
+
+def run(ready, size, step_size=None, norm=4.0, extra=None):
+    learned, scored, credits, processes = ready
+    optimiser = Recording(learned.policy.parameters("solver"))
+    settings = Settings(1.0, 0.2, 0.2, norm, step_size)
+    metrics = update(
+        learned.policy, "solver", optimiser, credits, scored.reference, settings, processes, MicroBatches(size),
+        iteration=0, seed=1, extra=extra,
+    )  # fmt: skip
+    return optimiser.seen, metrics
+
+
+def plain_gradient(ready, norm=4.0):
+    """-mean over episodes of Σ_turns [A·lp - 0.3·k3]/norm, one turn at a time."""
+    learned, scored, credits, _ = ready
+    parameters = learned.policy.parameters("solver")
+    total = 0.0
+    with learned.policy.speaking("solver"):
+        for credit in credits:
+            found = learned.policy.logprobs([(credit.turn.prompt_ids, credit.turn.token_ids)], 1.0).logp[0]
+            delta = scored.reference[credit.episode, credit.turn.kind] - found
+            k3 = (delta.exp() - delta - 1).sum()
+            total = total + (-credit.advantage * found.sum() + 0.3 * k3) / norm
+    return torch.autograd.grad(total / 4, parameters)
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_the_gradient_is_the_formulas_whatever_the_micro_batch(ready, size):
+    wanted = plain_gradient(ready)
+    (found,), metrics = run(ready, size)
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
+    assert max(float(g.abs().max()) for g in wanted) > 1e-4
+    assert metrics["solver_clipped"] == 0.0
+
+
+def test_several_optimiser_steps_share_out_the_same_gradient(ready):
+    (whole,), _ = run(ready, 8)
+    parts, _ = run(ready, 2, step_size=3)
+    assert len(parts) == 3
+    sizes = [len(rows) for rows in steps(8, 3, 1)]
+    mean = [sum(g * n for g, n in zip(gs, sizes, strict=True)) / 8 for gs in zip(*parts, strict=True)]
+    for a, b in zip(mean, whole, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
+
+
+def test_out_of_memory_halves_the_micro_batch_and_leaves_the_gradient_alone(ready, monkeypatch):
+    learned = ready[0]
+    (wanted,), _ = run(ready, 8)
+    whole = learned.policy.logprobs
+
+    def small_memory(rows, temperature):
+        if len(rows) > 2:
+            raise torch.OutOfMemoryError("full")
+        return whole(rows, temperature)
+
+    monkeypatch.setattr(learned.policy, "logprobs", small_memory)
+    (found,), _ = run(ready, 8)
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
+
+
+def test_the_reference_kl_is_zero_at_step_0_and_not_after_a_change(base, tokenizer, processes):
+    """Stage I's turn-1 reward is -β2·KL: exactly zero for every sample while the policy is the reference."""
+    learned = build(base, tokenizer, processes)
+    scored = score(learned.policy, turns_of(sampled(learned, tokenizer, REWARDS)), 1.0, 3, processes)
+    assert set(scored.kl.values()) == {0.0} and scored.difference < 1e-5 and abs(scored.ratio - 1) < 1e-4
+    change(learned, "solver")
+    episodes = sampled(learned, tokenizer, REWARDS)
+    moved = score(learned.policy, turns_of(episodes), 1.0, 3, processes)
+    assert all(moved.kl[i, Kind.ATTEMPT] != 0 and moved.kl[i, Kind.FEEDBACK] == 0 for i in range(4))
+    assert moved.difference < 1e-5, "the sampler's log-probabilities were those of the changed policy"
+
+
+def test_the_gate_stops_a_sampler_that_is_not_the_policy(base, tokenizer, processes):
+    learned = build(base, tokenizer, processes)
+    episodes = sampled(learned, tokenizer, REWARDS)
+    check_gate(score(learned.policy, turns_of(episodes), 1.0, 4, processes), 0.05, 0.01, 1)
+    change(learned, "solver")
+    stale = score(learned.policy, turns_of(episodes), 1.0, 4, processes)
+    with pytest.raises(TrainingError, match="disagree on the sampled tokens"):
+        check_gate(stale, 0.05, 0.01, 1)
+    hot = score(build(base, tokenizer, processes).policy, turns_of(episodes), 0.5, 4, processes)
+    with pytest.raises(TrainingError, match="max_logprob_difference"):
+        check_gate(hot, 0.05, 0.01, 1)
+
+
+def test_batches_hold_every_row_once():
+    assert sorted(i for piece in pieces([4, 1, 3], [0, 9, 0, 7, 8], 2) for i in piece) == [1, 3, 4]
+    assert next(pieces([4, 1, 3], [0, 9, 0, 7, 8], 2)) == [1, 4]
+    for count, size in ((8, 3), (7, 7), (5, None), (9, 2)):
+        rows = steps(count, size, 3)
+        assert sorted(i for step in rows for i in step) == list(range(count))
+        assert max(map(len, rows)) - min(map(len, rows)) <= 1
+    assert steps(8, 3, 3) == steps(8, 3, 3) != steps(8, 3, 4)

@@ -1,0 +1,136 @@
+"""Checkpoints: what comes back, which is the best, what is dropped after a kill."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from reasoner.config.multiturn import MultiTurnConfig
+from reasoner.errors import InfrastructureError, TrainingError
+from reasoner.records import Problem
+from reasoner.store.rows import read_rows
+from reasoner.training import checkpoints
+from reasoner.training.multiturn import checkpointing
+from reasoner.training.multiturn.checkpointing import State
+from reasoner.training.multiturn.learner import Learner
+from reasoner.training.multiturn.loop import Loop, batch_of, keep_metrics
+from reasoner.training.multiturn.optimiser import Optimiser
+from tests.unit.methods.multiturn.making import episode
+from tests.unit.training.multiturn.conftest import PROBLEMS, REWARDS, build, config, sampled
+
+NO_SAMPLES = SimpleNamespace(sync=lambda policy: None)
+
+
+def fingerprint(learned) -> dict[str, bytes]:
+    found = {
+        a: torch.cat([p.detach().flatten() for p in learned.policy.parameters(a)])
+        for a in learned.policy.adapters
+    }
+    return {name: tensor.numpy().tobytes() for name, tensor in found.items()}
+
+
+@pytest.mark.parametrize("shaping", ["v3_minus_v2", "v3_minus_vstar"])
+def test_a_restored_run_takes_the_same_next_step(base, tokenizer, processes, tmp_path: Path, shaping):
+    fields = {"shaping": shaping, "update_ratio": "2:1" if shaping == "v3_minus_vstar" else "1:1"}
+    first = build(base, tokenizer, processes, **fields)
+    learner = Learner(first, config(**fields), processes)
+    for step in range(2):
+        learner.learn(step, sampled(first, tokenizer, REWARDS), PROBLEMS)
+    folder = checkpointing.save(tmp_path, first, State(2), "acc_t2", 2)
+    assert checkpoints.is_complete(folder)
+    assert not [p for p in folder.rglob("*") if p.suffix in (".pt", ".pth", ".bin", ".pkl")], (
+        "nothing is pickled"
+    )
+    second = build(base, tokenizer, processes, **fields)
+    state = checkpointing.load(folder, second)
+    assert state.step == 2 and fingerprint(second) == fingerprint(first)
+    for learned in (first, second):
+        Learner(learned, config(**fields), processes).learn(2, sampled(learned, tokenizer, REWARDS), PROBLEMS)
+    assert fingerprint(second) == fingerprint(first)
+    for name, tensor in first.value.state().items():
+        assert torch.equal(tensor, second.value.state()[name])
+
+
+def test_the_best_is_the_earliest_of_the_highest_and_never_the_untrained():
+    rows = [{"step": s, "acc_t2": a} for s, a in ((0, 0.9), (2, 0.5), (4, 0.7), (6, 0.7))]
+    assert State(6, rows).best("acc_t2") == 4
+    assert State(0, rows[:1]).best("acc_t2") is None
+
+
+def test_the_best_checkpoint_survives_the_rotation(base, tokenizer, processes, tmp_path: Path):
+    learned = build(base, tokenizer, processes)
+    state = State()
+    for step, accuracy in ((1, 0.2), (2, 0.8), (3, 0.1), (4, 0.3), (5, 0.4)):
+        state.step = step
+        state.validations.append({"step": step, "acc_t2": accuracy})
+        checkpointing.save(tmp_path, learned, state, "acc_t2", 2)
+    assert [checkpoints.step_of(p) for p in checkpoints.all_checkpoints(tmp_path)] == [2, 4, 5]
+    assert checkpoints.last_complete(tmp_path).name == "checkpoint-5"
+
+
+def test_a_torn_line_and_what_is_behind_the_checkpoint_are_cut(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step":1}\n{"step":2}\n{"step":3}\n{"st')
+    keep_metrics(path, 2)
+    assert [r["step"] for r in read_rows(path)] == [1, 2]
+    keep_metrics(tmp_path / "new.jsonl", 2)
+    assert read_rows(tmp_path / "new.jsonl") == []
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run():
+    weight = torch.zeros(2, requires_grad=True)
+    optimiser = Optimiser("solver", [weight], 1e-3, 1.0)
+    weight.grad = torch.tensor([float("nan"), 0.0])
+    with pytest.raises(TrainingError, match=r"gradient of solver is nan in iteration 3"):
+        optimiser.step(2)
+
+
+def test_learning_rates_rise_over_the_warm_up():
+    weight = torch.zeros(1, requires_grad=True)
+    optimiser = Optimiser("solver", [weight], 0.1, 10.0, warmup_steps=4)
+    moves = []
+    for step in range(5):
+        before = float(weight.detach())
+        weight.grad = torch.ones(1)
+        optimiser.step(step)
+        moves.append(before - float(weight.detach()))
+    assert moves == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1], rel=1e-3)
+
+
+def test_every_problem_comes_once_a_pass_and_never_twice_in_a_batch():
+    problems = [Problem.make(f"q{i}", "1", "d") for i in range(7)]
+    batches = [batch_of(problems, 3, 0, i) for i in range(7)]
+    assert all(len({p.id for p in b}) == 3 for b in batches)
+    seen = [p.id for b in batches[:2] for p in b]
+    assert len(set(seen)) == 6
+    assert [p.id for p in batch_of(problems, 3, 0, 4)] == [p.id for p in batches[4]]
+    assert {p.id for p in batch_of(problems[:2], 3, 0, 0)} == {p.id for p in problems[:2]}
+
+
+def loop(base, tokenizer, processes, work: Path, **fields) -> Loop:
+    learned = build(base, tokenizer, processes, **fields)
+    problems = list(PROBLEMS.values())
+    settings: MultiTurnConfig = config(**fields)
+    return Loop(
+        settings, work, learned, processes, problems, problems, NO_SAMPLES, lambda **_: None, lambda _: None
+    )
+
+
+def test_a_rollout_with_too_many_unscored_episodes_stops_the_run(base, tokenizer, processes, tmp_path: Path):
+    made = loop(base, tokenizer, processes, tmp_path)
+    made._check_unscored([episode("p", i, 0, -1 if i == 0 else 1) for i in range(20)])
+    with pytest.raises(InfrastructureError, match=r"2 of 20 episodes are unscored \(test 2\)"):
+        made._check_unscored([episode("p", i, 0, -1 if i < 2 else 1) for i in range(20)])
+
+
+def test_files_behind_the_checkpoint_are_dropped_before_going_on(base, tokenizer, processes, tmp_path: Path):
+    made = loop(base, tokenizer, processes, tmp_path)
+    for folder in ("episodes", "validations"):
+        (tmp_path / folder).mkdir()
+        for step in (1, 2, 3):
+            (tmp_path / folder / f"{step:06d}.jsonl").write_text("")
+    made.state.step = 2
+    made._forget_later()
+    for folder in ("episodes", "validations"):
+        assert sorted(p.stem for p in (tmp_path / folder).iterdir()) == ["000001", "000002"]
