@@ -6,6 +6,7 @@ from tasks.stage import STAGES, Stage
 
 def find(name: str) -> Stage:
     """The stage `name`; UsageError names the stages that there are."""
+    import tasks.planner
     import tasks.smart  # noqa: F401  (defining the stages registers them)
 
     if name not in STAGES:

@@ -32,20 +32,33 @@ def runs(as_json: bool) -> None:
 
 def show_result(report: ArtifactRef, run_folder: Path, seconds: float) -> None:
     """The headline tables, then where the model, the report and the run page are."""
-    from rich.console import Console
-
-    from reasoner.report.terminal import print_headline
-    from reasoner.stages.report import read
     from reasoner.store import open_ref
 
-    console = Console()
-    for table in read(open_ref(report)).tables:
-        print_headline(table, console)
+    _print_tables(open_ref(report))
     facts = json.loads((run_folder / "result.json").read_text())
     print(f"model     {facts['model_path']}")
     print(f"report    {run_folder / 'report.md'}")
     print(f"run page  {_page(run_folder)}")
     print(f"done in {seconds:.0f} s")
+
+
+def _print_tables(folder: Path) -> None:
+    """The tables of a report, by its method."""
+    from rich.console import Console
+
+    from reasoner.report import planner
+
+    data = json.loads((folder / "report.json").read_text())
+    if planner.is_planner(data):
+        for line in planner.plain_lines(planner.PlannerReport.model_validate(data)):
+            print(line)
+        return
+    from reasoner.report.terminal import print_headline
+    from reasoner.stages.report import read
+
+    console = Console()
+    for table in read(folder).tables:
+        print_headline(table, console)
 
 
 def _page(run_folder: Path) -> str:

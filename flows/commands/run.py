@@ -1,5 +1,6 @@
 """`reasoner run`: a pipeline in this process, or `--remote` through its deployment."""
 
+import importlib
 import sys
 import time
 from collections.abc import Callable
@@ -7,8 +8,7 @@ from typing import Any
 
 from flows.commands import prefect_settings
 from flows.commands.embedded_server import start_embedded_server
-from reasoner.config import compose
-from reasoner.config.smart import SmartConfig
+from reasoner.config.pipelines import load_pipeline, method_of
 from reasoner.errors import InfrastructureError, UsageError
 from reasoner.home import Home
 from reasoner.records import ArtifactRef
@@ -16,7 +16,7 @@ from reasoner.records import ArtifactRef
 
 def run(name: str, overrides: list[str], remote: bool) -> None:
     """Check the configuration first: a mistake in it costs a second, not the start of a server."""
-    compose.load(name, overrides, SmartConfig)
+    load_pipeline(name, overrides)
     prefect_settings.prepare()
     if remote:
         _remote(name, overrides)
@@ -29,15 +29,19 @@ def run(name: str, overrides: list[str], remote: bool) -> None:
 
 
 def _here(name: str, overrides: list[str]) -> None:
-    from flows.smart import smart
-
     started, home = time.monotonic(), Home.from_environment()
-    state: Any = smart(name, overrides, return_state=True)
+    state: Any = _flow(name)(name, overrides, return_state=True)
     report: ArtifactRef = state.result()
     from flows.commands.listing import show_result
 
     run_id = state.state_details.flow_run_id
     show_result(report, home.runs / f"{name}-{run_id}", time.monotonic() - started)
+
+
+def _flow(name: str) -> Any:
+    """The flow of the pipeline's method: flows/METHOD.py holds a flow METHOD."""
+    method = method_of(name)
+    return getattr(importlib.import_module(f"flows.{method}"), method)
 
 
 def _remote(name: str, overrides: list[str]) -> None:

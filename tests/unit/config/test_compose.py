@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from reasoner.config import compose
+from reasoner.config.pipelines import load_pipeline
 from reasoner.config.smart import SmartConfig
 from reasoner.errors import ConfigurationError
 
@@ -24,8 +25,8 @@ def load(*overrides: str, name: str = "smart-demo") -> SmartConfig:
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_every_pipeline_loads_and_survives_json(name: str) -> None:
-    config = load(name=name)
-    assert SmartConfig.model_validate_json(config.model_dump_json()) == config
+    config = load_pipeline(name)
+    assert type(config).model_validate_json(config.model_dump_json()) == config
     json.loads(config.model_dump_json())
 
 
