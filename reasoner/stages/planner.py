@@ -81,7 +81,7 @@ class Desk:
         forced: bool = False,
     ) -> list[Completion]:  # fmt: skip
         """`samples` planner outputs of each problem; a forced one is begun for the planner and returned whole."""
-        requests = []
+        requests: list[GenerationRequest] = []
         for problem in problems:
             text, special = self.renderer.render(self.prompts.plan(problem.question))
             text += FORCED if forced else ""
