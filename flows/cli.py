@@ -89,9 +89,10 @@ def verify(
 
 def main() -> None:
     """Entry point of the console script."""
-    from flows.commands import smart_steps
+    from flows.commands import planner_steps, smart_steps
 
     smart_steps.add_to(app)
+    planner_steps.add_to(app)
     _check_siblings()
     try:
         if app(standalone_mode=False) == INTERRUPTED:  # typer's word for Ctrl-C

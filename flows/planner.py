@@ -24,6 +24,8 @@ def planner(pipeline: str = "planner-grpo", overrides: list[str] | None = None) 
     config = load(pipeline, overrides or [], PlannerConfig)
     with run_context(f"{pipeline}-{flow_run.id}", gpu_pool=config.compute.gpu_pool) as run:
         run.save_config(config)
+        if config.publish.enabled:
+            stages.require_token(config.publish.repo)  # before hours of work
         problems = stages.prepare_problems(config.data, config.seed)
         base = stages.prepare_model(config.model)
 
@@ -45,6 +47,9 @@ def planner(pipeline: str = "planner-grpo", overrides: list[str] | None = None) 
             pipeline, problems, base, records, gate, tuple(adapters), evaluations, config.seed
         )
         run.finish(report, model)
+        if config.publish.enabled:
+            command = " ".join(["reasoner run", pipeline, *(overrides or [])])
+            stages.publish(model, base, trained, evaluations, config.publish, command)
         return report
 
 

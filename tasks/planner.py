@@ -7,23 +7,25 @@ from reasoner.config.planner import (
     GrpoConfig,
     PlannerEvaluationConfig,
     PlannerPromptConfig,
+    PublishConfig,
     RewardConfig,
     SftPlannerConfig,
     WandbConfig,
     WorkerConfig,
 )
 from reasoner.config.smart import Dtype, EngineConfig
+from reasoner.hub.publish import require_token
 from reasoner.methods.planner import answers
 from reasoner.methods.planner.prompts import load_prompts
 from reasoner.records import ArtifactRef
-from reasoner.stages import planner, planner_records, planner_report
+from reasoner.stages import planner, planner_records, planner_report, publication
 from reasoner.stages import problems as questions
 from reasoner.store import Draft, open_ref, verify_ref
 from tasks.context import bench
 from tasks.smart import folder_of, folders, prepare_model, prepare_problems
 from tasks.stage import stage
 
-__all__ = ["prepare_model", "prepare_problems"]
+__all__ = ["prepare_model", "prepare_problems", "require_token"]
 
 
 def prompt_text(arguments: dict[str, Any]) -> Any:
@@ -128,6 +130,21 @@ def report(
     planner_report.write(
         out.path, title, facts, open_ref(problems), open_ref(records) if records else None,
         open_ref(gate) if gate else None, folders(adapters), folders(evaluations),
+    )  # fmt: skip
+
+
+@stage("publish", kind="publication", version=1)
+def publish(
+    out: Draft, model: ArtifactRef, base: ArtifactRef, adapter: ArtifactRef, evaluations: tuple[ArtifactRef, ...],
+    config: PublishConfig, command: str,
+) -> None:  # fmt: skip
+    """Push the merged model with its card to the Hub, as one commit; what is there already is not pushed again."""
+    served, merged = folder_of(base), verify_ref(model)
+    out.metadata |= publication.publish_planner(
+        out.path, bench(), open_ref(model), served.name, open_ref(adapter), folders(evaluations), config,
+        digests={"digest of the model": model.digest, "digest of the adapter": adapter.digest,
+                 "digest of the base": base.digest},
+        parity=dict(merged.metadata.get("parity") or {}), command=command,
     )  # fmt: skip
 
 

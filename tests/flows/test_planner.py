@@ -5,16 +5,18 @@ if a warm start that does not plan is let through to GRPO.
 """
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from flows.planner import planner
-from reasoner.errors import CollapseError, TrainingError
+from reasoner.errors import CollapseError, PublishError, TrainingError
 from reasoner.records import ArtifactRef
 from reasoner.report.planner import PlannerReport, plain_lines
 from reasoner.store import Store, open_ref
+from tests.support.hub_server import TOKEN, serve_hub
 from tests.unit.training.planner.planning import learnt_to_plan, problems
 
 pytestmark = [pytest.mark.flows, pytest.mark.timeout(900)]
@@ -49,7 +51,9 @@ def report_of(ref: ArtifactRef) -> PlannerReport:
     return PlannerReport.model_validate_json((open_ref(ref) / "report.json").read_text())
 
 
-def test_from_questions_to_report_and_again_from_the_cache(home: Path, world: list[str]) -> None:
+def test_from_questions_to_report_and_again_from_the_cache(
+    home: Path, world: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = planner("planner-demo", world)
     ran = stages_run(home)
     assert ran["plan-candidates"] == ran["planner-sft"] == ran["planner-grpo"] == ran["planner-merge"] == 1
@@ -70,6 +74,24 @@ def test_from_questions_to_report_and_again_from_the_cache(home: Path, world: li
     assert planner("planner-demo", world) == first
     assert stages_run(home) == ran
 
+    # Published at the end: the same again pushes nothing, not even when the stage's result is lost.
+    with serve_hub() as hub:
+        for name, value in {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("HF_HOME", str(home / "hf"))
+        published = [*world, "publish.enabled=true", "publish.repo=me/tiny-planner"]
+        assert planner("planner-demo", published) == first and planner("planner-demo", published) == first
+        repository = hub.repositories["me/tiny-planner"]
+        assert len(repository.commits) == 2 and repository.private
+        assert found.sentence in repository.files["README.md"].decode()
+        asked = len(hub.asked)
+        planner("planner-demo", published)
+        assert len(hub.asked) == asked, "the cached stage asks nobody"
+        for folder in (home / "artifacts" / "publication").iterdir():
+            shutil.rmtree(folder)
+        planner("planner-demo", published)
+        assert len(hub.asked) > asked and len(repository.commits) == 2
+
     # GRPO from the base alone: everything but the training and what follows it is in the cache or the ledger.
     other = planner("planner-demo", [*world, "grpo.warm_start=false", "sft.enabled=false"])
     assert stages_run(home)["planner-grpo"] == 2 and report_of(other).targets == {}
@@ -85,3 +107,13 @@ def test_a_base_that_never_plans_right_stops_before_training(home: Path, world: 
     with pytest.raises(TrainingError, match=r"only \d+ targets"):
         planner("planner-demo", [*world, "sft.train.min_records=1000"])
     assert "planner-sft" not in stages_run(home)
+
+
+def test_publishing_without_a_token_stops_before_the_work(
+    home: Path, world: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    with pytest.raises(PublishError, match="no Hub token"):
+        planner("planner-demo", [*world, "publish.enabled=true", "publish.repo=me/x"])
+    assert not stages_run(home)
