@@ -1,6 +1,6 @@
 """What a stage's work needs from its surroundings, without knowing who called it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,29 @@ class Workbench:
         rest = {name: value for name, value in facts.items() if name not in ("done", "total")}
         self.on_progress(int(facts.get("done", 0)), int(facts.get("total", 0)), rest)
 
-    def engine(self, model: ModelFolder, config: EngineConfig) -> Engine:
+    def engine(
+        self,
+        model: ModelFolder,
+        config: EngineConfig,
+        *,
+        adapters: Mapping[str, Path] | None = None,
+        max_lora_rank: int = 16,
+    ) -> Engine:
         """The running engine for a model: the one of the stage before if it is the same, else a new one.
+
+        With `adapters` (a mapping, even an empty one) it can serve adapters, and has these.
 
         The engine's own seed is always 0: each request brings the seed that its samples are drawn with.
         """
-        settings = EngineSettings(config.kind, model.path, config.dtype, options=config.options)
-        return self.engines.acquire(settings)
+        settings = EngineSettings(
+            config.kind,
+            model.path,
+            config.dtype,
+            adapters=adapters is not None,
+            max_lora_rank=max_lora_rank,
+            options=config.options,
+        )
+        engine = self.engines.acquire(settings)
+        for name, path in (adapters or {}).items():
+            engine.load_adapter(name, path)
+        return engine

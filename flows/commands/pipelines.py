@@ -25,6 +25,8 @@ def find(name: str) -> Pipeline:
     """The pipeline of a configuration. Raises ConfigurationError for an unknown name."""
     if method_of(name) in MULTI_TURN:
         return Pipeline(lambda words: _check_multi_turn(name, words), _multi_turn_flow, _show_multi_turn)
+    if method_of(name) == "planner":
+        return Pipeline(lambda words: _check_planner(name, words), _planner_flow, _show_planner)
     return Pipeline(lambda words: _check_smart(name, words), _smart_flow, _show_smart)
 
 
@@ -71,4 +73,29 @@ def _show_multi_turn(report: ArtifactRef, folder: Path, seconds: float) -> None:
             f"{row['label']:10} turn 1 {two['acc_t1']['k']}/{two['n']}, turn 2 {two['acc_t2']['k']}/{two['n']}, "
             f"Δ {two['delta']:+.3f} ({two['delta_low']:+.3f} to {two['delta_high']:+.3f})"
         )
+    show_places(folder, seconds)
+
+
+def _check_planner(name: str, words: Sequence[str]) -> None:
+    from reasoner.config.compose import load
+    from reasoner.config.planner import PlannerConfig
+
+    load(name, words, PlannerConfig)
+
+
+def _planner_flow() -> Any:
+    from flows.planner import planner
+
+    return planner
+
+
+def _show_planner(report: ArtifactRef, folder: Path, seconds: float) -> None:
+    """The arms of the evaluation, then where things are."""
+    from flows.commands.listing import show_places
+    from reasoner.report import planner
+    from reasoner.store import open_ref
+
+    facts = json.loads((open_ref(report) / "report.json").read_text())
+    for line in planner.plain_lines(planner.PlannerReport.model_validate(facts)):
+        print(line)
     show_places(folder, seconds)

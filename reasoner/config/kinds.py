@@ -44,4 +44,8 @@ def section_of(name: str, folder: Path = CONFIG_FOLDER) -> type[Section]:
         from reasoner.config.multiturn import MultiTurnConfig
 
         return MultiTurnConfig
+    if method == "planner":
+        from reasoner.config.planner import PlannerConfig
+
+        return PlannerConfig
     raise ConfigurationError(f"configuration {name!r}: no method {method!r}")

@@ -1,6 +1,6 @@
 """The configuration of a planner run (METHODS 4). Defaults are ours; `reasoner train-planner` has the original's."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -120,6 +120,8 @@ class GrpoConfig(Section):
     load_in_4bit: bool = False
     """Hold the base in NF4, as the original does. The trainer's own model then also samples, by transformers."""
     gradient_checkpointing: bool = False
+    engine: dict[str, Any] = Field(default_factory=dict)
+    """Engine options that differ while the trainer shares the card, such as `gpu_memory_utilization`."""
     logging_steps: int = Field(default=10, ge=1)
     save_steps: int = Field(default=100, ge=1)
     save_total_limit: int = Field(default=3, ge=1)
@@ -144,6 +146,11 @@ class WandbConfig(Section):
 
     enabled: bool = False
     project: str = "recursive-reasoner-grpo"
+
+    @property
+    def content_id(self) -> list[str]:
+        """Where numbers are shown changes no result, so it counts in no stage's key."""
+        return ["wandb"]
 
 
 class PlannerEvaluationConfig(Section):

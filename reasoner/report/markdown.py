@@ -18,7 +18,12 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 def render_markdown(report: RunReport, template: str = "smart.md.jinja") -> str:
     """The report as one Markdown page. `template` is a file under reasoner/report/templates/."""
-    return _environment().get_template(template).render(report=report)
+    return render_markdown_template(template, report=report)
+
+
+def render_markdown_template(template: str, **values: object) -> str:
+    """A template of reasoner/report/templates/ filled in with `values`."""
+    return _environment().get_template(template).render(**values)
 
 
 def escaped(text: object) -> str:

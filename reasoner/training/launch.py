@@ -6,7 +6,7 @@ same class of `reasoner.errors`; any other end of the child is a `ChildFailedErr
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,31 +70,38 @@ def run_sft(
     a crash goes on from the last complete checkpoint in `spec.work`.
     """
     argv = sft_argv(spec.save(spec.work / "sft.json"), spec.processes, spec.device)
-    _run(argv, spec.work, log, on_progress, timeout, secrets() if spec.tracking else {})
-    return SftResult(spec.output, _read(spec.output / TRAINING), _read(spec.work / METRICS_FILE))
+    run_program(argv, spec.work, log, on_progress, timeout, secrets() if spec.tracking else {})
+    return SftResult(spec.output, read_json(spec.output / TRAINING), read_json(spec.work / METRICS_FILE))
 
 
 def run_merge(
     spec: MergeSpec, log: Path, on_progress: OnProgress | None = None, timeout: float | None = None
 ) -> MergeResult:
     """Merge in a child process; see `run_sft`."""
-    _run(merge_argv(spec.save(spec.work / "merge.json")), spec.work, log, on_progress, timeout, {})
-    return MergeResult(spec.output, _read(spec.work / METRICS_FILE))
+    run_program(merge_argv(spec.save(spec.work / "merge.json")), spec.work, log, on_progress, timeout)
+    return MergeResult(spec.output, read_json(spec.work / METRICS_FILE))
 
 
-def _run(
+def run_program(
     argv: list[str],
     work: Path,
     log: Path,
-    on_progress: OnProgress | None,
-    timeout: float | None,
-    more: dict[str, str],
+    on_progress: OnProgress | None = None,
+    timeout: float | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a program with `more` in its environment."""
+    """Run a training program to its end; raises what it explained in work/error.json. `env` is added to the child's
+    environment, for example a key that the program needs."""
     explained = work / ERROR_FILE
     explained.unlink(missing_ok=True)
     try:
-        run_child(argv, log=log, on_progress=on_progress, timeout=timeout, env=compute_environment() | more)
+        run_child(
+            argv,
+            log=log,
+            on_progress=on_progress,
+            timeout=timeout,
+            env=compute_environment() | dict(env or {}),
+        )
     except ChildFailedError as failure:
         try:
             found = json.loads(explained.read_text(encoding="utf-8"))
@@ -106,6 +113,6 @@ def _run(
         raise kind(found["message"]) from failure
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return value

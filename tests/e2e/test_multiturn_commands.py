@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.problems import FIXTURES
-from tests.unit.training.tiny import make_model
+from tests.support.tiny_llama import make_model
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

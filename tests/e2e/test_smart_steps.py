@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.training.tiny import make_model
+from tests.support.tiny_llama import make_model
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
 ROOT = Path(__file__).resolve().parents[2]

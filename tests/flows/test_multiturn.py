@@ -17,7 +17,7 @@ from reasoner.store import Store, open_ref
 from tests.support import signal
 from tests.support.commands import start
 from tests.support.problems import FIXTURES
-from tests.unit.training.tiny import make_model
+from tests.support.tiny_llama import make_model
 
 pytestmark = [pytest.mark.flows, pytest.mark.timeout(1800)]
 

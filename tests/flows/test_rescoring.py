@@ -22,7 +22,7 @@ from reasoner.verifiers import solutions
 from tasks import smart as stages
 from tasks.context import run_context
 from tests.support.solver import solve
-from tests.unit.training.tiny import make_model
+from tests.support.tiny_llama import make_model
 
 pytestmark = [pytest.mark.flows, pytest.mark.timeout(300)]
 

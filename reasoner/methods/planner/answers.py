@@ -11,6 +11,9 @@ from typing import Any
 from reasoner.records import Outcome, Verdict
 from reasoner.verifiers.numbers import canonical_number, extract_number, numbers_equal, parse_number
 
+VERSION = 1
+"""Part of every stage key that holds judged runs; counts up when an answer may be read otherwise."""
+
 
 def final_answer(text: str) -> Fraction | None:
     """The number that a worker's last call answers with; None is unparsed."""

@@ -5,8 +5,12 @@ the others' solutions, so one that needs an earlier result cannot work; that is 
 An invalid plan has no answer and calls nobody.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from reasoner.methods.planner.answers import worked_solution
 from reasoner.methods.planner.independence import NEUTRAL, Embed, independence
@@ -36,6 +40,12 @@ class PipelineResult(Record):
     calls: tuple[Answered, ...]
     text: str | None
 
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> "PipelineResult":
+        """Also from a row with further columns."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        return _READER.validate_python({name: value for name, value in row.items() if name in known})
+
     @property
     def decomposed(self) -> bool:
         return self.plan is not None and self.plan.should_decompose
@@ -49,6 +59,9 @@ class PipelineResult(Record):
     def truncated_calls(self) -> int:
         """Worker calls that were cut at the token limit."""
         return sum(call.truncated for call in self.calls)
+
+
+_READER = TypeAdapter(PipelineResult)
 
 
 class PipelineExecutor:

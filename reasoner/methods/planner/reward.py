@@ -108,6 +108,7 @@ class PipelineRewardFunction:
         question: Sequence[str],
         gold: Sequence[str],
         problem_id: Sequence[str],
+        trainer_state: Any = None,
         log_metric: Callable[[str, float], None] | None = None,
         **_: Any,
     ) -> list[float | None]:
@@ -127,7 +128,8 @@ class PipelineRewardFunction:
                  "reason": result.reason, "answer_text": result.text, **score.to_row(), "used_reward": reward}
                 for item, g, result, score, reward in zip(items, gold, results, scored, rewards, strict=True)
             ]  # fmt: skip
-            self._on_step({"metrics": numbers, "rows": rows})
+            step = trainer_state.global_step + 1 if trainer_state is not None else 0
+            self._on_step({"step": step, "metrics": numbers, "rows": rows})
         return rewards
 
     def score(

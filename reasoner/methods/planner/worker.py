@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from reasoner.engines.protocol import Engine
 from reasoner.errors import EngineError
@@ -61,7 +62,11 @@ class FrozenWorker:
         sampling: Sampling,
         *,
         seed: int = 0,
+        fits: Callable[[str, bool], bool] | None = None,
     ) -> None:
+        """`fits` says whether a rendered prompt leaves room for an answer; one that does not is answered with
+        nothing, as cut: solutions that are too long are the plan's failure, not the engine's."""
+        self._fits = fits
         self.prompts, self.sampling, self.seed = prompts, sampling, seed
         self._complete, self._render = complete, render
 
@@ -97,10 +102,13 @@ class FrozenWorker:
     def answer(self, calls: Sequence[Call]) -> list[Answered]:
         """All calls in one batch, in their order. Raises EngineError for a call that failed."""
         wanted: dict[tuple[str, str, int], GenerationRequest] = {}
-        keys = []
+        keys: list[tuple[str, str, int] | None] = []
         drawn: Counter[str] = Counter()
         for call in calls:
             text, special = self._render(call.messages)
+            if self._fits is not None and not self._fits(text, special):
+                keys.append(None)
+                continue
             # Sampled calls of one text must differ: every plan of a group draws its own.
             index = 0 if self.sampling.temperature == 0 else drawn[text]
             drawn[text] += 1
@@ -110,10 +118,12 @@ class FrozenWorker:
                 key, GenerationRequest(name, text, self.sampling, self.seed, index, "", special)
             )
             keys.append(key)
-        if not wanted:
-            return []
-        done = dict(zip(wanted, self._complete(list(wanted.values())), strict=True))
-        return [_answered(call, done[key]) for call, key in zip(calls, keys, strict=True)]
+        made = self._complete(list(wanted.values())) if wanted else []
+        done = dict(zip(wanted, made, strict=True))
+        return [
+            Answered(str(call.role), "", 0, True) if key is None else _answered(call, done[key])
+            for call, key in zip(calls, keys, strict=True)
+        ]
 
 
 def ask_engine(engine: Engine) -> Complete:
@@ -124,6 +134,15 @@ def ask_engine(engine: Engine) -> Complete:
         return [found[i] for i in range(len(requests))]
 
     return complete
+
+
+def fitting(tokenizer: Any, max_model_len: int, max_tokens: int) -> Callable[[str, bool], bool]:
+    """Whether a prompt and `max_tokens` more tokens fit into the engine's context."""
+
+    def fits(text: str, special: bool) -> bool:
+        return len(tokenizer.encode(text, add_special_tokens=special)) + max_tokens <= max_model_len
+
+    return fits
 
 
 def _answered(call: Call, done: Completion) -> Answered:

@@ -38,7 +38,7 @@ def run_multiturn(
     `on_progress` gets `{"done", "total", "step", …}` after every iteration and validation.
     """
     command = argv(spec.save(spec.work / "multiturn.json"), spec.config.processes, spec.device)
-    launch._run(command, spec.work, log, on_progress, timeout)
+    launch.run_program(command, spec.work, log, on_progress, timeout)
     read = (spec.output / TRAINING, spec.work / METRICS_FILE)
     training, metrics = (json.loads(path.read_text(encoding="utf-8")) for path in read)
     return {"training": training, "metrics": metrics}

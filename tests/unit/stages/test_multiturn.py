@@ -18,7 +18,7 @@ from reasoner.stages import multiturn as work
 from reasoner.store.rows import read_rows, write_rows
 from reasoner.workbench import ModelFolder, Workbench
 from tests.support.problems import section
-from tests.unit.training.tiny import make_tokenizer
+from tests.support.tiny_llama import make_tokenizer
 
 SCRIPT = "tests.unit.stages.advised:answer"
 

@@ -8,7 +8,7 @@ import pytest
 from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.methods.multiturn.episode import Episode, Judged, Kind, Turn
 from reasoner.records import Outcome, Problem, Verdict
-from tests.unit.training.tiny import make_model, make_tokenizer
+from tests.support.tiny_llama import make_model, make_tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,82 @@
+"""The planner: learn to plan for a frozen worker (METHODS 4).
+
+questions ─┬─ candidates ─ targets ─ warm start ─ plans ─ gate ─┐
+base model ┴────────────────────────────────────────────── GRPO ┴─┬─ merge
+                                                                  └─ arms ─ evaluation ─ report ─ (publish)
+"""
+
+from prefect import flow
+from prefect.runtime import flow_run
+
+from reasoner.config.compose import load
+from reasoner.config.planner import PlannerConfig
+from reasoner.records import ArtifactRef
+from reasoner.stages.planner import arm_names
+from tasks import planner as stages
+from tasks.context import run_context
+
+Refs = tuple[ArtifactRef, ...]
+
+
+@flow(name="planner", flow_run_name="{pipeline}")
+def planner(pipeline: str = "planner-grpo", overrides: list[str] | None = None) -> ArtifactRef:
+    """Run the configuration `pipeline` with dotted `overrides` such as `grpo.lr=1e-5`; returns the report."""
+    config = load(pipeline, overrides or [], PlannerConfig)
+    with run_context(f"{pipeline}-{flow_run.id}", gpu_pool=config.compute.gpu_pool) as run:
+        run.save_config(config)
+        if config.publish.enabled:
+            stages.require_token(config.publish.repo)  # before hours of work
+        problems = stages.prepare_problems(config.data, config.seed)
+        base = stages.prepare_model(config.model)
+
+        records = gate = None
+        adapters: list[ArtifactRef] = []
+        if config.sft.enabled:
+            records, adapter, gate = warm_start(config, problems, base)
+            adapters.append(adapter)
+        if config.grpo.enabled:
+            start = adapters[-1] if adapters and config.grpo.warm_start else None
+            adapters.append(grpo(config, problems, base, start))
+
+        trained = adapters[-1]
+        model = stages.merge(base, trained, problems, config.prompt, config.merge_dtype)
+        evaluations = tuple(
+            evaluation(config, problems, base, trained, name) for name in config.data.evaluation_names
+        )
+        report = stages.report(
+            pipeline, problems, base, records, gate, tuple(adapters), evaluations, config.seed
+        )
+        run.finish(report, model)
+        if config.publish.enabled:
+            command = " ".join(["reasoner run", pipeline, *(overrides or [])])
+            stages.publish(model, base, trained, evaluations, config.publish, command)
+        return report
+
+
+def warm_start(config: PlannerConfig, problems: ArtifactRef, base: ArtifactRef) -> Refs:
+    """Targets by rejection sampling, the adapter that learnt them, and the proof that it writes valid plans."""
+    how = (config.worker, config.prompt, config.engine)
+    runs = stages.candidates(problems, base, config.sft, *how, config.seed)
+    records = stages.targets(runs, config.sft, config.seed)
+    adapter = stages.train_sft(records, base, config.sft, config.prompt, config.seed)
+    tried = stages.arms(problems, base, adapter, "validation", ("trained",), config.evaluation, *how)
+    return records, adapter, stages.require_plans(tried, config.sft.min_parse_rate)
+
+
+def grpo(
+    config: PlannerConfig, problems: ArtifactRef, base: ArtifactRef, start: ArtifactRef | None
+) -> ArtifactRef:
+    """The planner's adapter, trained by reward."""
+    return stages.train_grpo(
+        problems, base, start, config.grpo, config.worker, config.reward, config.engine, config.wandb,
+        config.prompt, config.seed,
+    )  # fmt: skip
+
+
+def evaluation(
+    config: PlannerConfig, problems: ArtifactRef, base: ArtifactRef, adapter: ArtifactRef, name: str
+) -> ArtifactRef:
+    """All arms on one set."""
+    how = (config.evaluation, config.worker, config.prompt, config.engine)
+    runs = stages.arms(problems, base, adapter, f"eval-{name}", arm_names(trained=True), *how)
+    return stages.evaluate(name, runs, config.evaluation, config.reward)

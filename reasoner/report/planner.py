@@ -1,0 +1,112 @@
+"""The planner's report: the arms of every evaluation set, the curves, what was trained on; Markdown and
+terminal lines."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from reasoner.config.base import Section
+from reasoner.methods.planner.evaluation import ARMS, Arm, Pair, PlannerEvaluation
+from reasoner.report.data import Loss
+from reasoner.report.markdown import render_markdown_template
+from reasoner.report.words import NOTHING, interval, p_value, percent, share
+from reasoner.statistics.bootstrap import Difference
+
+
+class PlannerReport(Section):
+    """Everything that the page says, in its order."""
+
+    method: Literal["planner"] = "planner"
+    title: str
+    facts: dict[str, str] = Field(default_factory=dict)
+    evaluations: tuple[PlannerEvaluation, ...] = ()
+    targets: dict[str, int] = Field(default_factory=dict)
+    """Counts of the warm start's targets."""
+    gate: dict[str, int] = Field(default_factory=dict)
+    """The warm-started planner on the validation questions: outputs, valid, correct, decomposed."""
+    losses: tuple[Loss, ...] = ()
+    curves: tuple[dict[str, float], ...] = ()
+    """Means over windows of GRPO steps."""
+    left_out: tuple[str, ...] = ()
+
+
+ARM_HEADER = (
+    "arm", "N", "accuracy", "interval", "valid plans", "decomposed", "sub-problems", "independence",
+    "planner tokens", "worker tokens", "on the longest path",
+)  # fmt: skip
+
+
+def render(report: PlannerReport) -> str:
+    """The report as one Markdown page."""
+    helpers = {
+        "arm_header": ARM_HEADER,
+        "arm_cells": arm_cells,
+        "pair_sentence": pair_sentence,
+        "notes": notes,
+    }
+    return render_markdown_template("planner.md.jinja", report=report, **helpers)
+
+
+def arm_cells(arm: Arm) -> list[str]:
+    """One line of the table of arms."""
+    return [
+        arm.label, str(arm.accuracy.n), share(arm.accuracy.value), interval(arm.accuracy),
+        percent(arm.valid.k, arm.valid.n), percent(arm.decomposed.k, arm.decomposed.n), _mean(arm.subproblems),
+        _mean(arm.independence, 2), _mean(arm.planner_tokens, 0), _mean(arm.worker_tokens, 0),
+        _mean(arm.sequential_tokens, 0),
+    ]  # fmt: skip
+
+
+def pair_sentence(pair: Pair) -> str:
+    """A comparison in words."""
+    return (
+        f"{ARMS[pair.arm]} against {ARMS[pair.against]}: accuracy {_difference(pair.accuracy, 3)}, "
+        f"tokens {_difference(pair.tokens, 0)}; {pair.gained} gained, {pair.lost} lost of {pair.accuracy.n}, "
+        f"p = {p_value(pair.p)} (Holm {p_value(pair.p_holm)})."
+    )
+
+
+def notes(found: PlannerEvaluation) -> list[str]:
+    """What the table leaves out: unscored problems, cut worker calls, why plans were invalid."""
+    said = []
+    for arm in found.arms:
+        if arm.unscored:
+            said.append(f"{arm.label}: unscored, not in N: {arm.unscored}.")
+        if arm.truncated_calls:
+            said.append(f"{arm.label}: worker calls cut at the token limit: {arm.truncated_calls}.")
+        if arm.reasons:
+            why = ", ".join(f"{reason} {count}" for reason, count in arm.reasons.items())
+            said.append(f"{arm.label}: invalid plans: {why}.")
+    return said
+
+
+def plain_lines(report: PlannerReport) -> list[str]:
+    """The tables for a terminal, columns aligned, and the sentence on success."""
+    lines = []
+    for found in report.evaluations:
+        cells = [list(ARM_HEADER), *(arm_cells(arm) for arm in found.arms)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(ARM_HEADER))]
+        lines.append(found.name)
+        for row in cells:
+            padded = [
+                row[0].ljust(widths[0]),
+                *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)),
+            ]
+            lines.append("  ".join(padded).rstrip())
+        lines.append(found.sentence)
+    return lines
+
+
+def is_planner(data: dict[str, Any]) -> bool:
+    """Whether a report.json is this method's."""
+    return data.get("method") == "planner"
+
+
+def _mean(value: float | None, digits: int = 1) -> str:
+    return NOTHING if value is None else f"{value:.{digits}f}"
+
+
+def _difference(found: Difference, digits: int) -> str:
+    if found.value is None:
+        return NOTHING
+    return f"{found.value:+.{digits}f} ({found.low:+.{digits}f} to {found.high:+.{digits}f})"

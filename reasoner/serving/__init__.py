@@ -1,0 +1,1 @@
+"""The planner behind an OpenAI-compatible server: starting it, and asking it."""

@@ -1,0 +1,184 @@
+"""The planner's stages that generate: candidates for the warm start, and the arms of an evaluation.
+
+Every completion goes through the ledger, under the weights that made it (the base, or base and adapter), so a
+run that is begun again makes what is owed. What is written is not judged.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from reasoner.config.planner import WorkerConfig
+from reasoner.config.smart import EngineConfig, SamplingConfig
+from reasoner.engines.protocol import Engine
+from reasoner.ids import content_hash
+from reasoner.ledger import Ledger
+from reasoner.ledger.owed import complete
+from reasoner.methods.planner.episodes import Episode, episode_of, run_row
+from reasoner.methods.planner.evaluation import ATOMIC, DECOMPOSED, TRAINED, UNTRAINED
+from reasoner.methods.planner.pipeline import PipelineExecutor, Planned
+from reasoner.methods.planner.plan import Plan
+from reasoner.methods.planner.prompts import FORCED, PlannerPrompts
+from reasoner.methods.planner.worker import FrozenWorker, fitting
+from reasoner.prompts import ChatRenderer
+from reasoner.records import Completion, GenerationRequest, Problem, Sampling
+from reasoner.stages.generation import served_fingerprint
+from reasoner.store.rows import read_rows, write_rows
+from reasoner.workbench import ModelFolder, Workbench
+
+PLANNER = "planner"
+"""The adapter's name in the engine."""
+ATOMIC_PLAN = Plan(False, (), "").to_json()
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterFolder:
+    """An adapter on disk and the digest of its content."""
+
+    path: Path
+    digest: str
+    rank: int
+
+
+class Desk:
+    """Planner and worker behind one engine and one ledger. A context manager."""
+
+    def __init__(
+        self, bench: Workbench, model: ModelFolder, engine: EngineConfig, worker: WorkerConfig, prompts: PlannerPrompts,
+        adapter: AdapterFolder | None,
+    ) -> None:  # fmt: skip
+        self.bench, self.model, self.config, self.adapter = bench, model, engine, adapter
+        self.renderer, self.prompts = ChatRenderer(model.path), prompts
+        base = served_fingerprint(model, engine)
+        self._fingerprints = {"": base}
+        if adapter is not None:
+            self._fingerprints[PLANNER] = content_hash([base, adapter.digest])
+        self._ledger = Ledger(bench.home.ledger / base[:32])
+        self.counts = {"asked": 0, "owed": 0, "tokens": 0}
+        self.worker = FrozenWorker(
+            self.complete, self.renderer.render, prompts, worker.decoding.sampling(), seed=worker.seed,
+            fits=self._fits(worker.decoding.max_tokens),
+        )  # fmt: skip
+        self.executor = PipelineExecutor(self.worker)
+
+    def complete(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        """Completions from the ledger, or made now."""
+        if not requests:
+            return []
+        made = complete(
+            requests, ledger=self._ledger, fingerprint=self._fingerprints, engine=self._engine,
+            on_progress=self.bench.child_progress,
+        )  # fmt: skip
+        self.counts["asked"] += len(requests)
+        self.counts["owed"] += made.made
+        self.counts["tokens"] += sum(c.completion_tokens for c in made.completions)
+        return made.completions
+
+    def plans(
+        self, problems: Sequence[Problem], who: str, sampling: Sampling, samples: int, seed: int, *,
+        forced: bool = False,
+    ) -> list[Completion]:  # fmt: skip
+        """`samples` planner outputs of each problem; a forced one is begun for the planner and returned whole."""
+        requests: list[GenerationRequest] = []
+        for problem in problems:
+            text, special = self.renderer.render(self.prompts.plan(problem.question))
+            text += FORCED if forced else ""
+            requests.extend(
+                GenerationRequest(problem.id, text, sampling, seed, index, who, special) for index in range(samples)
+            )  # fmt: skip
+        return self.complete(requests)
+
+    def carry_out(
+        self, problems: Sequence[Problem], outputs: Sequence[str], tokens: Sequence[int]
+    ) -> list[dict[str, Any]]:
+        """Rows of runs: output i belongs to problem i."""
+        items = [Planned(p.id, p.question, o) for p, o in zip(problems, outputs, strict=True)]
+        results = self.executor.execute_batch(items)
+        return [
+            run_row(p.question, p.gold, t, result)
+            for p, t, result in zip(problems, tokens, results, strict=True)
+        ]
+
+    def close(self) -> None:
+        self._ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _engine(self) -> Engine:
+        adapters = {PLANNER: self.adapter.path} if self.adapter else {}
+        rank = self.adapter.rank if self.adapter else 16
+        return self.bench.engine(self.model, self.config, adapters=adapters, max_lora_rank=rank)
+
+    def _fits(self, max_tokens: int) -> Any:
+        """Without a tokenizer (a scripted model) everything fits."""
+        length = self.config.options.get("max_model_len")
+        if self.config.kind == "scripted" or not length:
+            return None
+        from reasoner.training.runtime import load_tokenizer
+
+        return fitting(load_tokenizer(self.model.path), int(length), max_tokens)
+
+
+def candidates(
+    out: Path, desk: Desk, splits: Mapping[str, Sequence[Problem]], decoding: SamplingConfig, samples: int, seed: int
+) -> dict[str, Any]:  # fmt: skip
+    """Plans drawn from the base and carried out: `runs-SPLIT.jsonl`; every distinct output of a question once."""
+    for split, problems in splits.items():
+        drawn = desk.plans(problems, "", decoding.sampling(), samples, seed)
+        owners = [p for p in problems for _ in range(samples)]
+        seen: set[tuple[str, str]] = set()
+        kept = []
+        for problem, made in zip(owners, drawn, strict=True):
+            if (problem.id, made.text) not in seen:
+                seen.add((problem.id, made.text))
+                kept.append((problem, made))
+        rows = desk.carry_out(
+            [p for p, _ in kept], [c.text for _, c in kept], [c.completion_tokens for _, c in kept]
+        )
+        write_rows(runs_file(out, split), rows)
+    return dict(desk.counts)
+
+
+def arms(
+    out: Path, desk: Desk, problems: Sequence[Problem], names: Sequence[str], decoding: SamplingConfig
+) -> dict[str, Any]:
+    """One file of runs an arm, greedy plans first for all arms, then the worker for all of them together."""
+    outputs: dict[str, list[tuple[str, int]]] = {}
+    sampling = decoding.sampling()
+    trained = PLANNER if desk.adapter is not None else ""
+    for name in names:
+        if name == ATOMIC:
+            outputs[name] = [(ATOMIC_PLAN, 0)] * len(problems)
+            continue
+        forced = name == DECOMPOSED
+        who = "" if name == UNTRAINED else trained
+        made = desk.plans(problems, who, sampling, 1, 0, forced=forced)
+        begun = FORCED if forced else ""
+        outputs[name] = [(begun + c.text, c.completion_tokens) for c in made]
+    everything = [pair for name in names for pair in outputs[name]]
+    rows = desk.carry_out(list(problems) * len(names), [o for o, _ in everything], [t for _, t in everything])
+    for i, name in enumerate(names):
+        write_rows(runs_file(out, name), rows[i * len(problems) : (i + 1) * len(problems)])
+    return dict(desk.counts)
+
+
+def arm_names(trained: bool) -> tuple[str, ...]:
+    """The arms that an evaluation runs."""
+    return (TRAINED, UNTRAINED, ATOMIC, DECOMPOSED) if trained else (UNTRAINED, ATOMIC, DECOMPOSED)
+
+
+def runs_file(folder: Path, name: str) -> Path:
+    return folder / f"runs-{name}.jsonl"
+
+
+def read_episodes(folder: Path, name: str) -> list[Episode]:
+    """The runs of an arm or a split, judged."""
+    return [episode_of(row) for row in read_rows(runs_file(folder, name))]

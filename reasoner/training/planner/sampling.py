@@ -1,0 +1,126 @@
+"""Where the planner's samples and the worker's answers come from: one engine with one copy of the base.
+
+vLLM or transformers in a process of its own, which gets the adapter after each step; or, with a 4-bit base,
+the trainer's own model.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from reasoner.engines.protocol import EngineSettings
+from reasoner.engines.start import open_engine
+from reasoner.errors import ConfigurationError
+from reasoner.hardware import served_dtype
+from reasoner.onpolicy.gate import Gate
+from reasoner.onpolicy.sampler import OnPolicySampler
+from reasoner.onpolicy.trl_rollout import rollout_func
+from reasoner.records import Completion, GenerationRequest
+from reasoner.training.planner.spec import GrpoSpec
+
+DEFAULT_LENGTH = 4096
+"""Context of the engine where `engine.options.max_model_len` does not say."""
+
+
+class Sampling:
+    """The sampler of a training, and the worker's way to the same engine. A context manager."""
+
+    def __init__(self, spec: GrpoSpec, device: str, tokenizer: Any) -> None:
+        """Starts the engine. Raises ConfigurationError where a prompt and a plan do not fit into its context."""
+        self._spec, self._device, self._tokenizer = spec, device, tokenizer
+        self._options = {**spec.engine.options, **spec.grpo.engine}
+        self.max_model_len = self._context_length()
+        self._sampler: OnPolicySampler | None = None
+        self._trainer: Any = None
+        self._hook: Callable[[list[Any], Any], dict[str, Any]] | None = None
+        if not spec.grpo.load_in_4bit:
+            self._sampler = OnPolicySampler(self._open, tokenizer, self.max_model_len)
+
+    @property
+    def restarts(self) -> int:
+        """Engines that died and were started again."""
+        return self._sampler.restarts if self._sampler else 0
+
+    def rollout(self, add_special_tokens: bool) -> Callable[[list[Any], Any], dict[str, Any]]:
+        """The function that TRL calls with rendered prompts. Each trainer gets a gate of its own."""
+
+        def rollout(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+            if self._trainer is not trainer:
+                self._attach(trainer, add_special_tokens)
+            assert self._hook is not None
+            return self._hook(prompts, trainer)
+
+        return rollout
+
+    def complete(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        """The bare base's completions, in order."""
+        assert self._sampler is not None, "the worker is asked after the first rollout"
+        return [
+            Completion(s.text, s.finish, len(s.prompt_ids), len(s.token_ids))
+            for s in self._sampler.sample(requests)
+        ]
+
+    def close(self) -> None:
+        if self._sampler is not None:
+            self._sampler.close()
+        self._sampler = self._trainer = self._hook = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _attach(self, trainer: Any, add_special_tokens: bool) -> None:
+        spec = self._spec
+        if spec.grpo.load_in_4bit:
+            if self._sampler is not None:
+                self._sampler.close()
+            self._sampler = OnPolicySampler(lambda: self._live(trainer), self._tokenizer, self.max_model_len)
+        assert self._sampler is not None
+        self._trainer = trainer
+        self._hook = rollout_func(
+            self._sampler,
+            lambda prompt: (str(prompt), add_special_tokens),
+            max_tokens=spec.grpo.max_completion_length,
+            gate=Gate(self._coarser(), threshold=spec.grpo.gate),
+            seed=spec.seed,
+        )
+
+    def _open(self) -> Any:
+        spec = self._spec
+        settings = EngineSettings(
+            spec.engine.kind, spec.base, spec.engine.dtype, adapters=True, max_lora_rank=spec.grpo.lora.r,
+            options={**self._options, "max_model_len": self.max_model_len},
+        )  # fmt: skip
+        return open_engine(settings, log=spec.work / "engine.log")
+
+    def _live(self, trainer: Any) -> Any:
+        from reasoner.training.planner.live_engine import LiveEngine
+
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        bf16 = self._spec.grpo.precision == "bf16"
+        return LiveEngine(model, self._tokenizer, self.max_model_len, bf16=bf16)
+
+    def _coarser(self) -> str:
+        """The coarser precision of sampler and trainer. An adapter travels in bfloat16; a fresh one changes
+        nothing."""
+        served = served_dtype(self._spec.engine.dtype, self._device == "cpu")
+        exact = served == "float32" and self._spec.grpo.precision == "fp32" and self._spec.start is None
+        return "float32" if exact and not self._spec.grpo.load_in_4bit else "bfloat16"
+
+    def _context_length(self) -> int:
+        grpo = self._spec.grpo
+        config = json.loads((self._spec.base / "config.json").read_text(encoding="utf-8"))
+        positions = config.get("max_position_embeddings") or DEFAULT_LENGTH
+        length = int(self._options.get("max_model_len") or min(positions, DEFAULT_LENGTH))
+        if grpo.max_prompt_length + grpo.max_completion_length > length:
+            raise ConfigurationError(
+                f"grpo.max_prompt_length + grpo.max_completion_length = "
+                f"{grpo.max_prompt_length + grpo.max_completion_length} tokens do not fit into the engine's context of "
+                f"{length}; lower them or set engine.options.max_model_len"
+            )
+        return length

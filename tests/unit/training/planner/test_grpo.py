@@ -1,0 +1,170 @@
+"""GRPO steps of a tiny model through TRL on the on-policy loop, with the real pipeline as reward.
+
+Wrong if the adapter stays as it was, if base or worker change, if a resumed run differs from one that was not
+interrupted, if a halved micro-batch changes what is trained, or if a step's record is not what was paid.
+"""
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reasoner.engines.start import open_engine
+from reasoner.errors import ConfigurationError, DataError, ModelError, TrainingError
+from reasoner.ids import file_hash
+from reasoner.records import Problem
+from reasoner.training.adapter import WEIGHTS
+from reasoner.training.planner import grpo, sampling
+from reasoner.training.planner.journal import EXAMPLES, METRICS, read_rows
+from reasoner.training.planner.spec import GrpoSpec
+from tests.support.tiny_llama import make_adapter
+from tests.unit.training.planner.planning import learnt_to_plan, make_grpo, problems
+
+pytestmark = pytest.mark.timeout(600)
+Planner = tuple[Path, None, str]
+
+
+@pytest.fixture(scope="module")
+def planner(tmp_path_factory: pytest.TempPathFactory) -> Planner:
+    return learnt_to_plan(tmp_path_factory.mktemp("planner"))
+
+
+@pytest.fixture(autouse=True)
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same engine without a process of its own, which costs seconds; tests/e2e has the process."""
+    monkeypatch.setattr(sampling, "open_engine", functools.partial(open_engine, in_process=True))
+
+
+def run(spec: GrpoSpec, report: Callable[..., Any] = lambda **_: None) -> list[str]:
+    lines: list[str] = []
+    grpo.train(spec, report, lines.append)
+    return lines
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    return load_file(folder / WEIGHTS)
+
+
+class Killed(Exception):
+    pass
+
+
+def die(**facts: Any) -> None:
+    if facts["done"] == 2:
+        raise Killed
+
+
+def test_steps_change_the_adapter_alone_and_can_be_resumed(planner: Planner, tmp_path: Path) -> None:
+    import torch
+
+    base = planner[0]
+    before = {p.name: file_hash(p) for p in base.iterdir()}
+    spec = make_grpo(*planner, tmp_path / "whole", max_steps=3)
+    losses: list[dict[str, Any]] = []
+    run(spec, lambda **facts: losses.append(facts))
+    assert [(f["done"], f["total"]) for f in losses] == [(1, 3), (2, 3), (3, 3)]
+    assert {p.name: file_hash(p) for p in base.iterdir()} == before
+    new = weights(spec.output)
+    assert all(torch.isfinite(w).all() for w in new.values())
+    assert any(w.any() for name, w in new.items() if "lora_B" in name), "B begins as zero"
+
+    metrics, examples = read_rows(spec.output / METRICS), read_rows(spec.output / EXAMPLES)
+    assert [row["step"] for row in metrics] == [1, 2, 3]
+    assert all(row["planner/valid"] > 0.5 and row["planner/correct"] > 0 for row in metrics)
+    assert not any("time" in key for key in metrics[0])
+    assert metrics[0]["sampler_trainer_difference"] < 0.02
+    assert {row["step"] for row in examples} == {1, 2, 3} and len(examples) == 12
+    assert len({row["problem_id"] for row in examples if row["step"] == 1}) == 4
+    assert {p.name for p in spec.output.iterdir()} >= {
+        "adapter_config.json", WEIGHTS, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+        "training_config.json", "training.json",
+    }  # fmt: skip
+    training = json.loads((spec.output / "training.json").read_text())
+    assert training["steps"] == 3 and training["questions"] == {"given": 8, "kept": 8, "too_long": 0}
+    assert len(training["curves"]) == 3 and "reward" in training["curves"][0]
+    assert json.loads((spec.output / "special_tokens_map.json").read_text())["eos_token"] == "<|im_end|>"
+
+    other = make_grpo(*planner, tmp_path / "resumed", max_steps=3)
+    with pytest.raises(Killed):
+        run(other, die)
+    assert "going on from step 1" in run(other)
+    for name in (WEIGHTS, METRICS, EXAMPLES, "training.json"):
+        assert file_hash(other.output / name) == file_hash(spec.output / name), name
+    assert json.loads((other.work / "metrics.json").read_text())["resumed_from_step"] == 1
+
+
+def test_a_full_memory_halves_the_micro_batch_and_keeps_the_groups(
+    planner: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    from trl import GRPOTrainer
+
+    compute, sizes, limit = GRPOTrainer.compute_loss, [], [2]
+
+    def limited(self: Any, model: Any, inputs: Any, **more: Any) -> Any:
+        sizes.append(inputs["completion_ids"].size(0))
+        if sizes[-1] > limit[0]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return compute(self, model, inputs, **more)
+
+    monkeypatch.setattr(GRPOTrainer, "compute_loss", limited)
+    spec = make_grpo(*planner, tmp_path, max_steps=1)
+    assert "out of memory at step 0: the micro-batch is now 2" in run(spec)
+    training = json.loads((spec.output / "training.json").read_text())
+    assert training["batch"] == {"size": 2, "accum": 4} and len(training["halvings"]) == 1
+    assert sizes == [4, 2, 2, 2, 2] and len(read_rows(spec.output / METRICS)) == 1
+    limit[0] = 0
+    with pytest.raises(TrainingError, match="one completion a micro-step"):
+        run(make_grpo(*planner, tmp_path / "never", max_steps=1))
+
+
+def test_a_step_without_a_right_plan_moves_nothing_and_a_start_is_gone_on_from(
+    planner: Planner, tmp_path: Path
+) -> None:
+    import torch
+
+    base, _, prompts = planner
+    first = make_grpo(*planner, tmp_path / "first", max_steps=1)
+    run(first)
+    wrong = [Problem.make(p.question, "-1", "pens") for p in problems()]
+    spec = make_grpo(base, first.output, prompts, tmp_path / "second", max_steps=1, rows_of=wrong)
+    run(spec)
+    old, new = weights(first.output), weights(spec.output)
+    assert old.keys() == new.keys() and all(torch.equal(old[k], new[k]) for k in old)
+    row = read_rows(spec.output / METRICS)[0]
+    assert row["planner/groups_used"] == 0 and row["planner/valid"] > 0.5 and row["grad_norm"] == 0
+    training = json.loads((spec.output / "training.json").read_text())
+    assert training["start"] == file_hash(first.output / WEIGHTS)
+
+
+def test_a_4_bit_base_samples_with_the_trainers_own_model(planner: Planner, tmp_path: Path) -> None:
+    spec = make_grpo(*planner, tmp_path, max_steps=1, load_in_4bit=True, gate=0.2)
+    run(spec)
+    new = weights(spec.output)
+    assert any(w.any() for name, w in new.items() if "lora_B" in name)
+    row = read_rows(spec.output / METRICS)[0]
+    assert row["planner/valid"] > 0 and row["sampler_trainer_difference"] < 0.05
+    assert json.loads((spec.output / "training_config.json").read_text())["load_in_4bit"] is True
+    assert not (spec.work / "engine.log").exists(), "no second copy was started"
+
+
+def test_what_cannot_be_trained_is_told_before_anything_starts(planner: Planner, tmp_path: Path) -> None:
+    base, _, prompts = planner
+    with pytest.raises(DataError, match=r"grpo\.max_prompt_length"):
+        run(make_grpo(*planner, tmp_path / "a", max_prompt_length=8))
+    with pytest.raises(ConfigurationError, match="do not fit into the engine's context of 512"):
+        run(make_grpo(*planner, tmp_path / "b", max_completion_length=600))
+    other = tmp_path / "other"
+    make_adapter(base, other, seed=1)
+    config = json.loads((other / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = "somebody-else"
+    (other / "adapter_config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="trained on 'somebody-else'"):
+        run(make_grpo(base, other, prompts, tmp_path / "c"))
+    with pytest.raises(ModelError, match=r"config\.json is missing"):
+        run(make_grpo(tmp_path / "none", None, prompts, tmp_path / "d"))
