@@ -93,7 +93,9 @@ class VllmEngine:
         if self._cpu or self._asleep:
             return
         if not self.settings.options.get("enable_sleep_mode"):
-            raise UsageError("this vLLM engine can't sleep; start it with engine.options.enable_sleep_mode=true")
+            raise UsageError(
+                "this vLLM engine can't sleep; start it with engine.options.enable_sleep_mode=true"
+            )
         with self._vllm_errors():
             self._llm.sleep(level=1)
         self._asleep = True

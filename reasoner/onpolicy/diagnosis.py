@@ -43,7 +43,11 @@ def _shifted(sampler: Any, trainer: Any, mask: Any, limit: float) -> str:
         _mean(sampler[:, 1:], trainer[:, :-1], both),
         _mean(sampler[:, :-1], trainer[:, 1:], both),
     )
-    return "the two are shifted by one token: check which logits score a token" if min(late, early) <= limit else ""
+    return (
+        "the two are shifted by one token: check which logits score a token"
+        if min(late, early) <= limit
+        else ""
+    )
 
 
 def _first_token(sampler: Any, trainer: Any, mask: Any, limit: float) -> str:

@@ -19,7 +19,7 @@ from reasoner.onpolicy.gate import Gate
 from reasoner.onpolicy.healing import PieceSize
 from reasoner.onpolicy.logprobs import TokenBatch, make_batch, token_logprobs
 from reasoner.onpolicy.losses import BatchSize, LossInputs, LossSettings, TokenLoss, clipped_policy_loss
-from reasoner.onpolicy.pieces import by_row, cut, token_mask, padded
+from reasoner.onpolicy.pieces import by_row, cut, padded, token_mask
 from reasoner.onpolicy.samples import Row
 from reasoner.onpolicy.timers import Part, Timers
 
@@ -117,7 +117,9 @@ class Learner:
         if fresh and self._gate is not None:
             sums |= self._observe(rows, moving, seen)
         norm = self._optimise()
-        averages = {name: value / size.tokens for name, value in sums.items() if not name.startswith("drift/")}
+        averages = {
+            name: value / size.tokens for name, value in sums.items() if not name.startswith("drift/")
+        }
         drifts = {name: value for name, value in sums.items() if name.startswith("drift/")}
         numbers = {"loss": total, "grad_norm": norm, "lr": self.scheduler.get_last_lr()[0]}
         return {**masked, **numbers, **averages, **drifts, "piece_tokens": self.pieces.tokens}
@@ -140,9 +142,9 @@ class Learner:
                 reference = None
                 if any(rows[i].kl for i in piece):
                     with self.timers.part(Part.LOGPROBS), self._as_reference(), self._computing(False):
-                        reference = token_logprobs(
-                            self.model, batch, temperature=self.settings.temperature
-                        )[0]
+                        reference = token_logprobs(self.model, batch, temperature=self.settings.temperature)[
+                            0
+                        ]
                 self._activate(policy)
                 with self._computing(True):
                     current, entropy = token_logprobs(
@@ -211,9 +213,9 @@ class Learner:
             "dropout is on in the trainer: set lora_dropout=0": probe(dropout=False),
         }
         if self.settings.temperature != 1.0:
-            probes["the sampler's log-probabilities leave the temperature out: use processed log-probabilities"] = (
-                probe(temperature=1.0)
-            )
+            probes[
+                "the sampler's log-probabilities leave the temperature out: use processed log-probabilities"
+            ] = probe(temperature=1.0)
         mask = token_mask([len(rows[i].sample.token_ids) for i in moving], width)
         drift = self._gate.observe(sampled, current, mask, step=self.steps, probes=probes)
         return drift.metrics()
@@ -244,7 +246,9 @@ class Learner:
                     )[0]
                 found.update(by_row(values, batch, piece))
 
-        widest = max((len(rows[i].sample.prompt_ids) + len(rows[i].sample.token_ids) for i in chosen), default=0)
+        widest = max(
+            (len(rows[i].sample.prompt_ids) + len(rows[i].sample.token_ids) for i in chosen), default=0
+        )
         try:
             self.pieces.heal(attempt, widest, found.clear)
         finally:

@@ -1,8 +1,8 @@
 """The loop around the learner: sync, collect, step, checkpoint; the same call again resumes.
 
-What a method gives is `collect`: it draws problems, asks the sampler for completions in as many waves as it needs, gets
-verdicts, and returns rows. On the CPU a run that was killed and resumed ends with the same bytes as one that was not, as
-long as `collect` depends on the context and `data` only.
+What a method gives is `collect`: it draws problems, asks the sampler for completions in as many waves as it needs,
+gets verdicts, and returns rows. On the CPU a run that was killed and resumed ends with the same bytes as one that was
+not, as long as `collect` depends on the context and `data` only.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -121,7 +121,9 @@ class ServedEngine:
         for request in wanted:
             require_loaded(request, self._adapters)
         prompts = encode_prompts(self._tokenizer, wanted, self.settings.max_model_len)
-        groups = [[i for i, r in enumerate(wanted) if bool(r.adapter) is with_one] for with_one in (False, True)]
+        groups = [
+            [i for i, r in enumerate(wanted) if bool(r.adapter) is with_one] for with_one in (False, True)
+        ]
         for group in groups if self._apart else [list(range(len(wanted)))]:
             pool = ThreadPoolExecutor(min(self.settings.parallel, max(len(group), 1)))
             try:
@@ -156,7 +158,9 @@ class ServedEngine:
         try:
             return _completion(answer, logprobs)
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise EngineError(f"the server's answer can't be read ({error!r}); is it vLLM 0.24 to 0.31?") from error
+            raise EngineError(
+                f"the server's answer can't be read ({error!r}); is it vLLM 0.24 to 0.31?"
+            ) from error
 
     def _post(self, path: str, body: dict[str, Any] | None) -> Any:
         import httpx

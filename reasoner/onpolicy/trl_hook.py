@@ -7,6 +7,7 @@ adapter and sends all weights each step; this one sends the adapter.
 `args.use_vllm` must be False: TRL would start a second engine.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -100,6 +101,7 @@ def make_grpo_trainer(
     check_arguments(arguments.get("args"))
     wanted = grpo_trainer_class(gate, clock, sampler, correction, share_card)
     trainer = wanted(rollout_func=sampling_rollout(sampler, render=render, stop=stop), **arguments)
+    trainer.add_callback(timing_callback(clock, trainer))
     if POLICY not in getattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config", {}):
         raise UsageError("train a LoRA adapter named 'default': give peft_config, or a PeftModel")
     return trainer
@@ -130,8 +132,10 @@ def grpo_trainer_class(
         _gated_step = -1
 
         def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-            found = super()._get_per_token_logps_and_entropies(*args, **kwargs)
-            if kwargs.get("compute_entropy"):  # the pass that is trained on
+            trained_on = bool(kwargs.get("compute_entropy"))  # only the pass with a gradient asks for it
+            with contextlib.nullcontext() if trained_on else timers.part(Part.LOGPROBS):
+                found = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+            if trained_on:
                 self._seen = found[0].detach()
             return found
 
@@ -185,3 +189,32 @@ def grpo_trainer_class(
                 self._metrics["train"][name].append(value)
 
     return OnPolicyGRPOTrainer
+
+
+def timing_callback(timers: Timers, trainer: Any) -> Any:
+    """Times the optimiser and puts each step's parts into the trainer's log as `time/…`."""
+    from transformers import TrainerCallback
+
+    class Timing(TrainerCallback):
+        """One a trainer."""
+
+        def __init__(self) -> None:
+            self.steps: list[dict[str, float]] = []
+            """The parts of every step so far, in seconds."""
+            self._open = contextlib.ExitStack()
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            timers.take()
+
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self._open.enter_context(timers.part(Part.OPTIMISER))
+
+        def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self._open.close()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self.steps.append(timers.take().metrics())
+            for name, seconds in self.steps[-1].items():
+                trainer._metrics["train"][name].append(seconds)
+
+    return Timing()
