@@ -125,7 +125,7 @@ def grpo_trainer_class(
     """The subclass. Made here, since TRL is imported only where a training runs."""
     from trl import GRPOTrainer
 
-    class OnPolicyGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
+    class OnPolicyGRPOTrainer(GRPOTrainer):
         """GRPOTrainer with the step-0 gate, the drift log and timed parts."""
 
         _seen: Any = None
@@ -160,8 +160,7 @@ def grpo_trainer_class(
             if correction == "behaviour":
                 inputs = {**inputs, "old_per_token_logps": sampled}
             loss = super()._compute_loss(model, inputs)
-            mode = "train" if self.model.training else "eval"
-            if gate is not None and self.state.global_step != self._gated_step and mode == "train":
+            if gate is not None and model.training and self.state.global_step != self._gated_step:
                 self._observe(gate, inputs, sampled)
             return loss
 
