@@ -13,7 +13,9 @@ def make_samples(model: Any, count: int, *, policy: str = "default", seed: int =
     draw = torch.Generator().manual_seed(seed)
     blank = []
     for _ in range(count):
-        prompt, tokens = (int(torch.randint(low, high, (1,), generator=draw)) for low, high in ((2, 12), (1, 16)))
+        prompt, tokens = (
+            int(torch.randint(low, high, (1,), generator=draw)) for low, high in ((2, 12), (1, 16))
+        )
         ids = torch.randint(3, 250, (prompt + tokens,), generator=draw).tolist()
         blank.append(Sample(tuple(ids[:prompt]), tuple(ids[prompt:]), (0.0,) * tokens, "", "stop", policy, 0))
     model.set_adapter(policy)

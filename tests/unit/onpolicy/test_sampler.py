@@ -27,7 +27,9 @@ SCRIPTS = "tests.unit.onpolicy.scripts"
 PROMPT = "A farmer has twelve cows"
 
 
-def ask(adapter: str = "", *, prompt: str = PROMPT, temperature: float = 1.0, **more: Any) -> GenerationRequest:
+def ask(
+    adapter: str = "", *, prompt: str = PROMPT, temperature: float = 1.0, **more: Any
+) -> GenerationRequest:
     sampling = Sampling(temperature, max_tokens=more.pop("tokens", 12), **more.pop("sampling", {}))
     return GenerationRequest("p", prompt, sampling, adapter=adapter, **more)
 
@@ -162,7 +164,9 @@ def test_what_can_not_be_trained_on_is_an_error(tmp_path: Path, function: str, w
         sampler.sample([ask()])
 
 
-def test_a_failed_sync_leaves_the_old_weights_in_service(sampler: Sampler, policy: Callable[..., Any]) -> None:
+def test_a_failed_sync_leaves_the_old_weights_in_service(
+    sampler: Sampler, policy: Callable[..., Any]
+) -> None:
     from peft import LoraConfig
 
     model = policy(std=0.3)
