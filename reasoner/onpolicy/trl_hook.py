@@ -99,11 +99,16 @@ def make_grpo_trainer(
     clock = timers or sampler.timers
     sampler.timers = clock
     check_arguments(arguments.get("args"))
+    named = getattr(arguments.get("model"), "peft_config", {POLICY: None})
+    if POLICY not in named or not (
+        arguments.get("peft_config") or hasattr(arguments.get("model"), "peft_config")
+    ):
+        raise UsageError(
+            "train a LoRA adapter named 'default': give peft_config, or a PeftModel with that one"
+        )
     wanted = grpo_trainer_class(gate, clock, sampler, correction, share_card)
     trainer = wanted(rollout_func=sampling_rollout(sampler, render=render, stop=stop), **arguments)
     trainer.add_callback(timing_callback(clock, trainer))
-    if POLICY not in getattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config", {}):
-        raise UsageError("train a LoRA adapter named 'default': give peft_config, or a PeftModel")
     return trainer
 
 
@@ -152,6 +157,18 @@ def grpo_trainer_class(
         def training_step(self, *args: Any, **kwargs: Any) -> Any:
             with timers.part(Part.FORWARD_BACKWARD):  # sampling and verdicts inside are counted apart
                 return super().training_step(*args, **kwargs)
+
+        def _load_from_checkpoint(self, resume_from_checkpoint: Any, model: Any = None) -> None:
+            """Load the trained adapter, too, where the checkpoint holds TRL's "ref" copy in a sub-folder.
+
+            With a PeftModel and beta > 0 transformers 5.17 reads the sub-folders only, and the training would go on
+            from a fresh adapter without a word (the optimiser and the step are restored).
+            """
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            unwrapped = self.accelerator.unwrap_model(model or self.model)
+            if len(unwrapped.peft_config) > 1:
+                unwrapped.load_adapter(str(resume_from_checkpoint), POLICY, is_trainable=True)
+                unwrapped.set_adapter(POLICY)
 
         def _compute_loss(self, model: Any, inputs: Any) -> Any:
             sampled = inputs.get("sampling_per_token_logps")
