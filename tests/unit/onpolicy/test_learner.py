@@ -205,7 +205,7 @@ def test_a_device_too_small_for_a_row_is_an_error(policy: Callable[..., Any]) ->
     learner = Learner(policy(), LearnerSettings(**PLAIN), **QUIET)
     rows = make_rows(learner.model, 3)
     FullDevice(learner.model, 3)
-    with pytest.raises(TrainingError, match="with one row of .* gradient checkpointing"):
+    with pytest.raises(TrainingError, match=r"with one row of .* gradient checkpointing"):
         learner.step(rows)
     assert learner.steps == 0
 
