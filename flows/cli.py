@@ -24,6 +24,7 @@ app = typer.Typer(
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="Dotted overrides, such as train.lr=1e-5 data=gsm8k")
 ]
+INTERRUPTED = 130
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
 
 
@@ -86,6 +87,31 @@ def verify(
     verdicts.verify(kind, file, workers, timeout)
 
 
+@app.command()
+def doctor(json: Json = False) -> None:
+    """Say whether a run can work on this machine, and what to do where it cannot."""
+    from flows.commands import doctor as command
+
+    command.doctor(json)
+
+
+@app.command("audit-rewards")
+def audit_rewards(
+    run: Annotated[str, typer.Argument(help="A run's id or name, a beginning of either, or its folder")],
+    json: Json = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only so many attempts, always the same ones")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes at once; one a core by default")
+    ] = None,
+) -> None:
+    """Judge a run's attempts again, ask a second opinion, and say where rewards may be wrong."""
+    from flows.commands import audit
+
+    audit.audit_rewards(run, json, limit, workers)
+
+
 def main() -> None:
     """Entry point of the console script."""
     from flows.commands import smart_steps
@@ -93,13 +119,12 @@ def main() -> None:
     smart_steps.add_to(app)
     _check_siblings()
     try:
-        app(standalone_mode=False)
+        if app(standalone_mode=False) == INTERRUPTED:  # typer's word for Ctrl-C
+            _fail("interrupted; the same command goes on from where it was", INTERRUPTED)
     except ReasonerError as error:
         _fail(str(error), error.exit_code)
     except typer.Exit as stop:
         sys.exit(stop.exit_code)
-    except KeyboardInterrupt:
-        _fail("interrupted; the same command goes on from where it was", 130)
     except Exception as error:  # the last line of defence: a bug of ours, still told in a line
         _other(error)
 
@@ -131,3 +156,7 @@ def _check_siblings() -> None:
         place = Path(found.origin).resolve() if found and found.origin else None
         if place is None or here not in place.parents:
             _fail(f"the package {name!r} is {place}, not this project's; remove it from this environment", 1)
+
+
+if __name__ == "__main__":
+    main()

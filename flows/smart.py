@@ -3,57 +3,84 @@
 questions ─┬─ few-shot × strategy ─ verify ─┬─ analysis
 base model ┘                                └─ records ─ train ─ merge ─┬─ answer ─ verify ─ evaluation ─ report
                                                   └──── verify ─ sample, retry ─┘
+
+A control is another way to make the records (`make_records`); a variant is the same picture with other settings.
 """
+
+from dataclasses import dataclass
 
 from prefect import flow
 from prefect.runtime import flow_run
 
-from reasoner.config.compose import load
-from reasoner.config.smart import SmartConfig
+from reasoner.config.smart import AskConfig, SmartConfig
+from reasoner.config.variants import load_variants
+from reasoner.errors import CollapseError, DataError, TrainingError
 from reasoner.records import ArtifactRef
 from tasks import smart as stages
+from tasks import smart_records as making
 from tasks.context import run_context
+from tasks.smart import Answered, Kind, Trained
 
 Refs = tuple[ArtifactRef, ...]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What every training starts from."""
+
+    problems: ArtifactRef
+    base: ArtifactRef
+    shown: Refs
+    """Few-shot attempts at the pool."""
+    analysis: ArtifactRef
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch leaves."""
+
+    trained: Trained
+    model: ArtifactRef
+    answers: dict[str, Answered]
+    """By evaluation set."""
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """A training of one or more epochs, and the one whose model is its result."""
+
+    epochs: tuple[Epoch, ...]
+    best: Epoch
+    why: str
+    """Why it ended there."""
 
 
 @flow(name="smart", flow_run_name="{pipeline}")
 def smart(pipeline: str = "smart-epoch2", overrides: list[str] | None = None) -> ArtifactRef:
     """Run the configuration `pipeline` with dotted `overrides` such as `train.lr=1e-5`; returns the report."""
-    config = load(pipeline, overrides or [], SmartConfig)
+    config, variants = load_variants(pipeline, overrides or [])
     with run_context(f"{pipeline}-{flow_run.id}", gpu_pool=config.compute.gpu_pool) as run:
         run.save_config(config)
         problems = stages.prepare_problems(config.data, config.seed)
         base = stages.prepare_model(config.model)
-        sets = config.data.evaluation_names
-
         shown = few_shot(config, problems, base, "pool")
-        analysis = stages.analyse(shown)
-        shown_sets = {name: few_shot(config, problems, base, f"eval-{name}") for name in sets}
+        given = Given(problems, base, shown, stages.analyse(shown))
+        sets = {
+            name: few_shot(config, problems, base, f"eval-{name}") for name in config.data.evaluation_names
+        }
 
-        model, records, adapters = base, [], []
-        answers: dict[str, list[ArtifactRef]] = {name: [] for name in sets}
-        for epoch in range(1, config.epochs + 1):
-            if epoch == 1:
-                records.append(stages.records_epoch1(problems, shown, config.epoch1, config.seed))
-            else:
-                stages.require_strategies(tuple(answers[name][-1] for name in sets), config.evaluation)
-                records.append(self_sampling(config, problems, model, epoch))
-            start = model if config.epoch2.init == "epoch1" else base
-            adapters.append(train(config, records[-1], start, epoch))
-            model = stages.merge(
-                start, adapters[-1], records[-1], config.prompt, config.train.merge_dtype, epoch
-            )
-            for name in sets:
-                answers[name].append(answer(config, problems, model, f"eval-{name}", epoch))
+        main = learn(config, given)
+        others, failed = learn_variants(variants, given)
 
+        epochs = [*main.epochs, *others]
         evaluations = tuple(
-            stages.evaluate(name, shown_sets[name], tuple(answers[name]), config.evaluation) for name in sets
+            stages.evaluate(name, base_answers, tuple(e.answers[name] for e in epochs), config.evaluation)
+            for name, base_answers in sets.items()
         )
-        report = stages.report(
-            pipeline, problems, base, analysis, evaluations, tuple(records), tuple(adapters), config.seed
-        )
-        run.finish(report, model)
+        facts = {"seed": str(config.seed), "control": config.control.kind, "epochs": main.why}
+        trained = tuple(epoch.trained for epoch in epochs)
+        report = stages.report(pipeline, facts, problems, base, given.analysis, evaluations, trained, failed)
+        run.finish(report, main.best.model)
         return report
 
 
@@ -67,23 +94,125 @@ def few_shot(config: SmartConfig, problems: ArtifactRef, base: ArtifactRef, spli
     return tuple(stages.verify(each, config.verify) for each in completions)
 
 
-def self_sampling(config: SmartConfig, problems: ArtifactRef, model: ArtifactRef, epoch: int) -> ArtifactRef:
-    """Records from the policy's own samples: a first turn, and a second one where a strategy failed."""
-    how = (config.epoch2, config.prompt, config.engine, config.seed, epoch)
-    first = stages.verify(stages.sample(problems, model, *how), config.verify)
-    second = stages.verify(stages.retry(problems, model, first, *how), config.verify)
-    return stages.records_later(problems, first, second, config.epoch2, config.seed, epoch)
+def learn(config: SmartConfig, given: Given, variant: str = "") -> Learnt:
+    """Epoch after epoch, until their number is reached or first attempts at validation questions gain no more."""
+    kind: Kind = "policy" if not variant else "variant" if config.control.kind == "none" else "control"
+    epochs: tuple[Epoch, ...] = ()
+    watched: Refs = ()
+    while True:
+        number = len(epochs) + 1
+        if epochs:
+            said = tuple(answered.turn1 for answered in epochs[-1].answers.values())
+            stages.require_strategies(said, config.evaluation)
+        model = epochs[-1].model if epochs else given.base
+        start = model if config.epoch2.init == "epoch1" else given.base
+        records = make_records(config, given, model, number)
+        adapter = stages.train(records, start, config.train_for(number), config.prompt, config.seed, number)
+        model = stages.merge(start, adapter, records, config.prompt, config.train.merge_dtype, number)
+
+        is_last, best, why = number == config.epochs, number, str(number)
+        if config.epochs == "until-converged":
+            watched += (answer(config, given, model, config.converged_on, config.answering(1), number),)
+            found = stages.judge_convergence(watched, config.min_delta, config.max_epochs)
+            is_last, best, why = stages.convergence_of(found)
+
+        label = variant or f"{config.control.prefix}epoch {number}"
+        answers = {
+            name: evaluate(config, given, model, name, number, is_last, label, kind)
+            for name in config.data.evaluation_names
+        }
+        epochs += (Epoch(Trained(label, records, adapter), model, answers),)
+        if is_last:
+            return Learnt(epochs, epochs[best - 1], why)
 
 
-def train(config: SmartConfig, records: ArtifactRef, start: ArtifactRef, epoch: int) -> ArtifactRef:
-    """One adapter, with the settings of its epoch."""
-    return stages.train(records, start, config.train_for(epoch), config.prompt, config.seed, epoch)
+def learn_variants(
+    variants: dict[str, SmartConfig], given: Given
+) -> tuple[tuple[Epoch, ...], tuple[str, ...]]:
+    """The result of each variant. One that cannot be trained is told in the report; it takes no other down."""
+    others: tuple[Epoch, ...] = ()
+    failed: tuple[str, ...] = ()
+    for name, variant in variants.items():
+        try:
+            others += (learn(variant, given, name).best,)
+        except (CollapseError, DataError, TrainingError) as error:
+            failed += (f"{name}: {error}",)
+    return others, failed
+
+
+def make_records(config: SmartConfig, given: Given, model: ArtifactRef, epoch: int) -> ArtifactRef:
+    """What one epoch learns: SMART's records, or a control's."""
+    control, seed = config.control, config.seed
+    if control.kind == "given_solutions":
+        return making.records_given(given.problems, control.max_records, seed)
+    if control.kind in ("rft", "star"):
+        solved = one_strategy(config, given, model, epoch)
+        return making.records_rejected(given.problems, solved, given.analysis, control, seed, epoch)
+    if epoch == 1:
+        records = making.records_epoch1(given.problems, given.shown, config.epoch1, seed)
+    else:
+        first, second = self_sampling(config, given, model, epoch)
+        shown = given.shown if config.epoch2.disagreement_only else ()
+        records = making.records_later(given.problems, first, second, shown, config.epoch2, seed, epoch)
+    return making.shuffle_labels(records, seed, epoch) if control.kind == "shuffled_labels" else records
+
+
+def self_sampling(
+    config: SmartConfig, given: Given, model: ArtifactRef, epoch: int
+) -> tuple[ArtifactRef, ArtifactRef]:
+    """The policy's own samples: a first turn, and a second one where a strategy failed."""
+    more = (config.epoch2, config.seed, epoch)
+    first = stages.verify(stages.sample(given.problems, model, config.sampling(1), *more), config.verify)
+    again = stages.retry(given.problems, model, first, config.sampling(2), *more)
+    return first, stages.verify(again, config.verify)
+
+
+def one_strategy(config: SmartConfig, given: Given, model: ArtifactRef, epoch: int) -> Refs:
+    """Attempts for rejection sampling: few-shot ones in the first epoch, then the policy's own."""
+    if epoch > 1:
+        more = (config.epoch2, config.seed, epoch)
+        samples = stages.sample(given.problems, model, config.sampling(1), *more)
+    elif config.control.samples:
+        samples = making.few_shot_samples(
+            given.problems,
+            given.base,
+            given.analysis,
+            config.control,
+            config.few_shot,
+            config.engine,
+            config.seed,
+        )
+    else:
+        return given.shown
+    return (stages.verify(samples, config.verify),)
+
+
+def evaluate(
+    config: SmartConfig,
+    given: Given,
+    model: ArtifactRef,
+    name: str,
+    epoch: int,
+    is_last: bool,
+    label: str,
+    kind: Kind,
+) -> Answered:
+    """One evaluation set: first attempts, and where they are due second ones and one a strategy."""
+    split, due = f"eval-{name}", {"none": False, "last": is_last, "every": True}
+    first = answer(config, given, model, split, config.answering(1), epoch)
+    second = each = None
+    if due[config.evaluation.second_turn]:
+        again = stages.answer_again(
+            given.problems, model, split, first, config.answering(2), config.seed, epoch
+        )
+        second = stages.verify(again, config.verify)
+    if due[config.evaluation.each_strategy]:
+        each = answer(config, given, model, split, config.answering_each(), epoch)
+    return Answered(label, kind, first, second, each)
 
 
 def answer(
-    config: SmartConfig, problems: ArtifactRef, model: ArtifactRef, split: str, epoch: int
+    config: SmartConfig, given: Given, model: ArtifactRef, split: str, how: AskConfig, epoch: int
 ) -> ArtifactRef:
     """The policy's greedy first attempts at one split, verified."""
-    decoding = config.evaluation.decoding
-    given = stages.answer(problems, model, split, decoding, config.prompt, config.engine, config.seed, epoch)
-    return stages.verify(given, config.verify)
+    return stages.verify(stages.answer(given.problems, model, split, how, config.seed, epoch), config.verify)

@@ -25,3 +25,22 @@ def served_dtype(dtype: str, cpu: bool) -> str:
     if dtype != "auto":
         return dtype
     return "float32" if cpu and not cpu_computes_bf16() else "bfloat16"
+
+
+KEPT_MEMORY = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(64 * 2**30),
+    "MALLOC_TOP_PAD_": str(256 * 2**20),
+    "THP_MEM_ALLOC_ENABLE": "1",
+}
+"""glibc and torch settings with which a process keeps the memory that it frees, in huge pages.
+
+Otherwise every large tensor is mapped and zeroed anew. Measured with SmolLM2-135M on 2 cores: 5.6 instead of 10 s a
+training step of 8 records, 14.5 instead of 16 s for 150 answers of vLLM (single runs).
+"""
+
+
+def compute_environment() -> dict[str, str]:
+    """Environment of a child that computes: `KEPT_MEMORY` where the CPU does it, nothing beside an NVIDIA card."""
+    return {} if Path("/dev/nvidiactl").exists() else dict(KEPT_MEMORY)

@@ -50,6 +50,11 @@ class Home:
         return self.path / "work"
 
     @property
+    def micro_batches(self) -> Path:
+        """Notes on the training micro-batch that fitted a model, device and length."""
+        return self.path / "micro-batches"
+
+    @property
     def prefect(self) -> Path:
         """The embedded Prefect server's database and profile."""
         return self.path / "prefect"

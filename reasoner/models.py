@@ -20,6 +20,7 @@ from reasoner.errors import ChildFailedError, ModelError
 from reasoner.ids import content_hash, file_hash
 from reasoner.process.child import run_child
 from reasoner.process.locks import FileLock
+from reasoner.store.hashes import HashCache
 
 PACKAGE = "package:"
 CONVERTER_VERSION = 1
@@ -122,10 +123,15 @@ def fingerprint(folder: Path, home: Path, *, everything: bool = False) -> str:
         files = [file for file in sorted(folder.iterdir()) if file.is_file() and _is_part_of_model(file.name)]
     if not files:
         raise ModelError(f"model {folder}: the folder is empty")
-    cache = _HashCache(home / "models" / "hashes.json")
-    hashes = [[file.relative_to(folder).as_posix(), cache.hash(file)] for file in files]
-    cache.save()
-    return content_hash(hashes)
+    return content_hash([[file.relative_to(folder).as_posix(), _hash(file, home)] for file in files])
+
+
+def _hash(file: Path, home: Path) -> str:
+    """sha256 of a file; that of a large one is remembered."""
+    status = file.stat()
+    if status.st_size < CACHED_FROM:
+        return file_hash(file)
+    return HashCache(home / "models" / "hashes.json").sha256(file, status)
 
 
 def _is_part_of_model(name: str) -> bool:
@@ -207,9 +213,7 @@ def _converted(gguf: Path, home: Path) -> Path:
     """The safetensors folder made from a GGUF file: converted once, published whole by a rename."""
     models = home / "models"
     models.mkdir(parents=True, exist_ok=True)
-    cache = _HashCache(models / "hashes.json")
-    digest = content_hash([cache.hash(gguf), CONVERTER_VERSION], 12)
-    cache.save()
+    digest = content_hash([_hash(gguf, home), CONVERTER_VERSION], 12)
     name = f"{gguf.stem}-{digest}"
     folder = models / name
     with FileLock(home / "locks" / f"model-{name}.lock", timeout=CONVERSION_TIMEOUT):
@@ -245,43 +249,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ModelError(f"model {path.parent}: {path.name} is not a JSON object")
     return values
-
-
-class _HashCache:
-    """Remembered sha256 sums of large files. A torn or foreign file is an empty cache, never an error."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._changed = False
-        try:
-            known = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            known = {}
-        self._known: dict[str, Any] = known if isinstance(known, dict) else {}
-
-    def hash(self, file: Path) -> str:
-        """sha256 of the file's bytes."""
-        real = file.resolve()
-        status = real.stat()
-        if status.st_size < CACHED_FROM:
-            return file_hash(real)
-        stamp = [status.st_size, status.st_mtime_ns]
-        entry = self._known.get(str(real))
-        if isinstance(entry, list) and len(entry) == 3 and entry[:2] == stamp:
-            return str(entry[2])
-        digest = file_hash(real)
-        self._known[str(real)] = [*stamp, digest]
-        self._changed = True
-        return digest
-
-    def save(self) -> None:
-        """Write what is new; of two writers at once the later one wins, and the other's files are hashed
-        again.
-        """
-        if not self._changed:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        draft.write_text(json.dumps(self._known, sort_keys=True), encoding="utf-8")
-        draft.replace(self._path)
-        self._changed = False

@@ -118,11 +118,21 @@ class Sampling(Record):
     """0 switches top-k off."""
     max_tokens: int = 512
     stop: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    """The text must be one of these, by constrained decoding; empty leaves it free."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", tuple(self.stop))
+        object.__setattr__(self, "choices", tuple(self.choices))
         object.__setattr__(self, "temperature", float(self.temperature))  # 0 and 0.0 are one key
         object.__setattr__(self, "top_p", float(self.top_p))
+
+    def to_row(self) -> dict[str, Any]:
+        """Without `choices` where there are none: requests from before the field keep their keys."""
+        row = dataclasses.asdict(self)
+        if not self.choices:
+            del row["choices"]
+        return row
 
 
 @dataclass(frozen=True, slots=True)

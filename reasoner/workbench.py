@@ -38,7 +38,10 @@ class Workbench:
         rest = {name: value for name, value in facts.items() if name not in ("done", "total")}
         self.on_progress(int(facts.get("done", 0)), int(facts.get("total", 0)), rest)
 
-    def engine(self, model: ModelFolder, config: EngineConfig, seed: int) -> Engine:
-        """The running engine for a model: the one of the stage before if it is the same, else a new one."""
-        settings = EngineSettings(config.kind, model.path, config.dtype, seed, options=config.options)
+    def engine(self, model: ModelFolder, config: EngineConfig) -> Engine:
+        """The running engine for a model: the one of the stage before if it is the same, else a new one.
+
+        The engine's own seed is always 0: each request brings the seed that its samples are drawn with.
+        """
+        settings = EngineSettings(config.kind, model.path, config.dtype, options=config.options)
         return self.engines.acquire(settings)

@@ -13,6 +13,7 @@ from reasoner.config.base import Section
 from reasoner.engines.pool import EnginePool
 from reasoner.errors import InfrastructureError
 from reasoner.home import Home
+from reasoner.provenance import save_code
 from reasoner.records import ArtifactRef
 from reasoner.store import Store
 from reasoner.workbench import Workbench
@@ -35,8 +36,9 @@ class RunContext:
     progress: Progress = field(default_factory=Progress)
 
     def save_config(self, config: Section) -> None:
-        """The resolved configuration, as JSON, beside the run's logs."""
+        """The resolved configuration, as JSON, and the code, beside the run's logs."""
         (self.folder / "config.json").write_text(config.model_dump_json(indent=1) + "\n")
+        save_code(self.folder)
 
     def finish(self, report: ArtifactRef, model: ArtifactRef) -> None:
         """Leave the report and the way to the model in the run's folder."""

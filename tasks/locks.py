@@ -4,25 +4,24 @@ Prefect's own FileSystemLockManager keeps a lock for ever after kill -9.
 """
 
 import asyncio
-import fcntl
-import os
 import threading
 import time
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from prefect.locking.protocol import LockManager
 
+from reasoner.errors import BusyError
 from reasoner.home import Home
+from reasoner.process.locks import FileLock
 
 POLL_SECONDS = 0.2
 
 
 class FlockLockManager(LockManager):
-    """One flock file a key, in the home folder's `locks`. Locks never expire: `hold_timeout` is not supported."""
+    """One `FileLock` a key, in the home folder's `locks`. Locks never expire: `hold_timeout` is not supported."""
 
     def __init__(self) -> None:
-        self._held: dict[str, tuple[str, IO[str]]] = {}
+        self._held: dict[str, tuple[str, FileLock]] = {}
         self._guard = threading.Lock()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "FlockLockManager":
@@ -35,11 +34,13 @@ class FlockLockManager(LockManager):
             raise ValueError("FlockLockManager's locks do not expire")
         if self.is_lock_holder(key, holder):
             return True
-        deadline = None if acquire_timeout is None else time.monotonic() + acquire_timeout
-        while not self._try(key, holder):
-            if deadline is not None and time.monotonic() >= deadline:
-                return False
-            time.sleep(POLL_SECONDS)
+        lock = _lock(key)
+        try:
+            lock.acquire(acquire_timeout)
+        except BusyError:
+            return False
+        with self._guard:
+            self._held[key] = (holder, lock)
         return True
 
     async def aacquire_lock(
@@ -49,24 +50,22 @@ class FlockLockManager(LockManager):
 
     def release_lock(self, key: str, holder: str) -> None:
         with self._guard:
-            if self._held.get(key, ("", None))[0] != holder:
+            if not self.is_lock_holder(key, holder):
                 raise ValueError(f"no lock held by {holder} for {key}")
-            self._held.pop(key)[1].close()  # closing the file frees the flock
+            self._held.pop(key)[1].release()
 
     def is_locked(self, key: str) -> bool:
-        if key in self._held:
-            return True
-        probe = self._open(key)
+        lock = _lock(key)
         try:
-            fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            lock.try_acquire()
+        except BusyError:
             return True
-        finally:
-            probe.close()
+        lock.release()
         return False
 
     def is_lock_holder(self, key: str, holder: str) -> bool:
-        return self._held.get(key, ("", None))[0] == holder
+        held = self._held.get(key)
+        return held is not None and held[0] == holder
 
     def wait_for_lock(self, key: str, timeout: float | None = None) -> bool:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -79,23 +78,6 @@ class FlockLockManager(LockManager):
     async def await_for_lock(self, key: str, timeout: float | None = None) -> bool:
         return await asyncio.to_thread(self.wait_for_lock, key, timeout)
 
-    def _try(self, key: str, holder: str) -> bool:
-        with self._guard:
-            if key in self._held:
-                return False
-            handle = self._open(key)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                handle.close()
-                return False
-            handle.truncate(0)
-            handle.write(f"{os.getpid()}\n")
-            handle.flush()
-            self._held[key] = (holder, handle)
-            return True
 
-    def _open(self, key: str) -> IO[str]:
-        path: Path = Home.from_environment().locks / (key.replace("/", "-") + ".lock")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("a+")
+def _lock(key: str) -> FileLock:
+    return FileLock(Home.from_environment().locks / (key.replace("/", "-") + ".lock"))

@@ -6,7 +6,8 @@ from tasks.stage import STAGES, Stage
 
 def find(name: str) -> Stage:
     """The stage `name`; UsageError names the stages that there are."""
-    import tasks.smart  # noqa: F401  (defining the stages registers them)
+    import tasks.smart
+    import tasks.smart_records  # noqa: F401  (defining the stages registers them)
 
     if name not in STAGES:
         raise UsageError(f"no stage {name!r}; there are: {', '.join(sorted(STAGES))}")

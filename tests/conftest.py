@@ -2,7 +2,12 @@
 
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# A busy machine is no reason to fail: what is slow is measured in benchmarks/, never asserted.
+hypothesis.settings.register_profile("project", deadline=None)
+hypothesis.settings.load_profile("project")
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

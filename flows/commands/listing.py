@@ -23,13 +23,11 @@ def runs(as_json: bool) -> None:
         json.dump(rows, sys.stdout, indent=1)
         print()
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("run", "started", "state", "model", box=None)
-    for row in rows:
-        table.add_row(row["run"], row["started"], row["state"], row["model"] or "")
-    Console().print(table if rows else f"no runs in {Home.from_environment().runs}")
+    if not rows:
+        print(f"no runs in {Home.from_environment().runs}")
+    width = max((len(row["run"]) for row in rows), default=0)
+    for row in rows:  # plain lines: names and paths are there to be copied, so they are never cut
+        print(f"{row['run']:<{width}}  {row['started']}  {row['state']:<10}  {row['model'] or ''}".rstrip())
 
 
 def show_result(report: ArtifactRef, run_folder: Path, seconds: float) -> None:
@@ -54,7 +52,7 @@ def _page(run_folder: Path) -> str:
     """Address of the run's page, and the command that serves it where the server ended with this process."""
     run_id = run_folder.name[-36:]
     url = os.environ.get("PREFECT_API_URL")
-    if url:
+    if url and os.environ.get("PREFECT_HOME") != str(Home.from_environment().prefect):
         return f"{url.removesuffix('/api')}/runs/flow-run/{run_id}"
     command = (
         f"PREFECT_HOME={os.environ['PREFECT_HOME']} {Path(sys.executable).with_name('prefect')} server start"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from flows.commands import prefect_settings
-from reasoner.config import compose
-from reasoner.config.smart import SmartConfig
+from flows.commands.embedded_server import start_embedded_server
+from reasoner.config.variants import load_variants
 from reasoner.errors import InfrastructureError, UsageError
 from reasoner.home import Home
 from reasoner.records import ArtifactRef
@@ -15,19 +15,22 @@ from reasoner.records import ArtifactRef
 
 def run(name: str, overrides: list[str], remote: bool) -> None:
     """Check the configuration first: a mistake in it costs a second, not the start of a server."""
-    compose.load(name, overrides, SmartConfig)
+    load_variants(name, overrides)
     prefect_settings.prepare()
     if remote:
         _remote(name, overrides)
-    else:
-        _here(name, overrides)
+        return
+    print(
+        f"{name}: starting; everything is kept in {Home.from_environment().path}", file=sys.stderr, flush=True
+    )
+    start_embedded_server()
+    _here(name, overrides)
 
 
 def _here(name: str, overrides: list[str]) -> None:
     from flows.smart import smart
 
     started, home = time.monotonic(), Home.from_environment()
-    print(f"{name}: starting; everything is kept in {home.path}", file=sys.stderr, flush=True)
     state: Any = smart(name, overrides, return_state=True)
     report: ArtifactRef = state.result()
     from flows.commands.listing import show_result

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 Folder = Annotated[Path, typer.Option("--dir", help="The folder that smart-infer filled")]
 Epoch = Annotated[int, typer.Option("--epoch", help="Which epoch, from 1")]
+Model = Annotated[
+    str | None, typer.Option("--model", help="A merged model to use instead of the folder's own")
+]
 RESULTS = Path("results")
 
 
@@ -22,6 +25,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("smart-analyse")(analyse)
     app.command("smart-records")(records)
     app.command("smart-train")(train)
+    app.command("smart-merge")(merge)
     app.command("smart-sample")(sample)
     app.command("smart-evaluate")(evaluate)
 
@@ -66,23 +70,51 @@ def records(
     _print(_step(folder, lambda run: run.records(epoch)))
 
 
-def train(folder: Folder = RESULTS, epoch: Epoch = 1) -> None:
-    """Fine-tune on an epoch's records and merge (run.sh, merge_peft_adapter.py)."""
-    _print(_step(folder, lambda run: run.train(epoch)))
+def train(
+    folder: Folder = RESULTS,
+    epoch: Epoch = 1,
+    batch_size: Annotated[
+        int | None, typer.Option("--per_device_train_batch_size", help="Records a device and micro-step")
+    ] = None,
+    grad_accum: Annotated[
+        int | None, typer.Option("--gradient_accumulation_steps", help="Micro-steps an optimiser step")
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", help="Also leave RECORD/DATE-TIME/MODEL/checkpoint-N with code and config"),
+    ] = None,
+) -> None:
+    """Fine-tune on an epoch's records and merge (run.sh, train.py)."""
+    _print(_step(folder, lambda run: run.train(epoch, batch_size, grad_accum, record)))
 
 
-def sample(folder: Folder = RESULTS, epoch: Epoch = 2) -> None:
+def merge(
+    adapter: Annotated[Path, typer.Option("--adapter_model_name", help="Adapter or checkpoint folder")],
+    base: Annotated[str, typer.Option("--base_model_name", help="The model that it was trained on")],
+    output: Annotated[Path, typer.Option("--output_name", help="A new folder for the merged model")],
+) -> None:
+    """Merge an adapter into its base (merge_peft_adapter.py)."""
+    from reasoner.home import Home
+    from reasoner.stages.smart_merge import merge as merge_adapter
+
+    log = Home.from_environment().work / "smart-merge" / f"{output.name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    _print(merge_adapter(adapter, base, output, log))
+
+
+def sample(folder: Folder = RESULTS, epoch: Epoch = 2, model: Model = None) -> None:
     """Let the model make its own training data, two turns (sample.py)."""
-    _print(_step(folder, lambda run: run.sample(epoch)))
+    _print(_step(folder, lambda run: run.sample(epoch, model)))
 
 
 def evaluate(
     dataset: Annotated[str, typer.Argument(help="An evaluation set of the configuration")],
     folder: Folder = RESULTS,
     epoch: Annotated[int, typer.Option("--epoch", help="Which epoch's model; 0 is the base")] = 1,
+    model: Model = None,
 ) -> None:
-    """First-attempt accuracy on one set (evaluate.py)."""
-    _print(_step(folder, lambda run: run.evaluate(dataset, epoch)))
+    """First and second attempts and each strategy on one set (evaluate.py)."""
+    _print(_step(folder, lambda run: run.evaluate(dataset, epoch, model)))
 
 
 def _step(folder: Path, work: "Callable[[SmartFolder], dict[str, Any]]") -> dict[str, Any]:

@@ -97,6 +97,9 @@ def nearest(word: str, choices: Iterable[str]) -> str:
 
 def _prepare(override: str, groups: Sequence[str], section: type[Section]) -> str:
     """Let a plain `key=value` set keys that the file does not mention, and refuse keys that nothing knows."""
+    if override.startswith("~") and "=" not in override:  # Hydra's way to take a key away
+        _known_or_raise(override[1:], section)
+        return override
     match = re.match(r"^(\+{0,2}|~)([^=]+)=(.*)$", override, re.DOTALL)
     if match is None:
         raise ConfigurationError(f"{override!r} is not of the form key=value")

@@ -1,6 +1,6 @@
 """The configuration of a SMART run. Defaults are the method's; the files under configs/ choose model and size."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -9,6 +9,12 @@ from reasoner.config.data import DataConfig
 from reasoner.records import Sampling, Strategy
 
 Dtype = Literal["bfloat16", "float16", "float32"]
+Choice = Literal["policy", "untried", "each", "random"]
+"""Who picks the strategy that a response names. `policy`: the model, freely. `untried`: the model, by constrained
+decoding among the names that were not tried (at turn 1 among all, so that none is invalid). `each`: the samples of a
+question go through those names in turn. `random`: drawn by seed among them; the model only solves."""
+Turns = Literal["none", "last", "every"]
+"""After which epochs something is measured."""
 
 
 class ModelConfig(Section):
@@ -60,6 +66,29 @@ class FewShotConfig(Section):
     """Number of parts that the pool is cut into, by hash of the problem's id."""
 
 
+class PromptConfig(Section):
+    """The policy's prompt (METHODS 2.2)."""
+
+    template: str = "smart"
+    """A name under reasoner/prompts/templates/."""
+    refine_context: Literal["name", "full"] = "name"
+    """What a second attempt is told of the first: the strategy's name, or the name and the failed solution."""
+
+
+class AskConfig(Section):
+    """How a policy is asked. Not written in files: `SmartConfig.sampling` and `SmartConfig.answering` make it."""
+
+    decoding: SamplingConfig
+    samples: int = Field(ge=1)
+    """Responses a prompt."""
+    choice: Choice
+    """Who picks the strategy."""
+    strategies: tuple[Strategy, ...]
+    """Those that may be picked."""
+    prompt: PromptConfig
+    engine: EngineConfig
+
+
 class Epoch1Config(Section):
     """Which few-shot solutions become training records (METHODS 2.5)."""
 
@@ -72,11 +101,13 @@ class Epoch1Config(Section):
     refine_pairs: Literal["all", "one_random"] = "all"
     """All wrong-correct pairs of a question, or one drawn at random."""
     drop_easy: bool = False
-    """Leave out questions that every strategy solves."""
+    """Leave out questions that every strategy solves: only those where the strategies disagree teach."""
     direct_subsample: float = Field(default=1.0, gt=0, le=1)
     """Keep this share of the direct records."""
     balance_strategies: bool = False
     """Cap each strategy at the count of the rarest."""
+    rarity: float = Field(default=0.0, ge=0, le=1)
+    """Repeat the records of rarer strategies: 0 does not, 1 until each strategy has as many as the most frequent."""
     max_records: int | None = Field(default=None, ge=1)
     """Keep at most this many records, drawn at random."""
 
@@ -93,8 +124,16 @@ class Epoch2Config(Section):
     """Implicit biasing: also (`add`) or instead (`replace`) put a strategy that succeeded at turn 2 first."""
     keep_per_strategy: int = Field(default=1, ge=1)
     """How many distinct correct samples of an accepted strategy become records."""
+    turn1: Choice = "policy"
+    """Who picks the strategy of a first attempt; `each` samples every strategy, whatever the policy has become."""
+    turn2: Choice = "policy"
+    """Who picks the strategy of a second attempt; `untried` refuses to repeat the one that failed."""
+    disagreement_only: bool = False
+    """Records only from questions on which the base's few-shot strategies disagree."""
     balance_strategies: bool = False
     """Cap each strategy at the count of the rarest."""
+    rarity: float = Field(default=0.0, ge=0, le=1)
+    """As `epoch1.rarity`."""
     max_records: int | None = Field(default=None, ge=1)
     """Keep at most this many records, drawn at random."""
     max_turn2: int | None = Field(default=None, ge=1)
@@ -126,6 +165,10 @@ class TrainConfig(Section):
     max_grad_norm: float = Field(default=1.0, gt=0)
     max_length: int = Field(default=1024, ge=8)
     """Tokens of prompt and completion; longer records are left out and counted, never cut."""
+    packing: Literal["auto", "on", "off"] = "auto"
+    """`on`: the records of a micro-batch in one row without padding, which needs a variable-length attention kernel;
+    stops where there is none. `auto`: that where it can be done, else padded batches of like length. `off`: padded
+    batches in random order. The records of an optimiser step are as many in every mode."""
     lora: LoraConfig = LoraConfig()
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     """`bf16` computes in bfloat16 autocast over float32 adapter weights; `auto` is that on an accelerator."""
@@ -143,19 +186,18 @@ class TrainConfig(Section):
     """With fewer records than this the run stops before training and says so."""
 
 
-class PromptConfig(Section):
-    """The policy's prompt (METHODS 2.2)."""
-
-    template: str = "smart"
-    """A name under reasoner/prompts/templates/."""
-    refine_context: Literal["name", "full"] = "name"
-    """What a second attempt is told of the first: the strategy's name, or the name and the failed solution."""
-
-
 class EvaluationConfig(Section):
-    """First-attempt accuracy, greedy."""
+    """What is measured of a policy, greedy: first attempts always, the rest after the epochs that are named."""
 
     decoding: SamplingConfig = SamplingConfig()
+    turn1: Choice = "policy"
+    """Who picks the strategy of a first attempt."""
+    turn2: Choice = "policy"
+    """Who picks the strategy of a second attempt."""
+    second_turn: Turns = "every"
+    """A second attempt at every question, told what was tried: acc@t2, and acc@t2_oracle beside it."""
+    each_strategy: Turns = "last"
+    """Every question with each strategy forced: the vote, the policy's own oracle and a random choice."""
     confidence: float = Field(default=0.95, gt=0, lt=1)
     max_invalid_prefix: float = Field(default=0.05, ge=0, le=1)
     """A trained policy that names no strategy in more than this share of its responses stops the run."""
@@ -181,12 +223,47 @@ class ComputeConfig(Section):
     """An engine that nobody uses for this long ends."""
 
 
+class ControlConfig(Section):
+    """What the records are made of instead of SMART's, to see what SMART's choice adds (METHODS 2.8, 5)."""
+
+    kind: Literal["none", "rft", "star", "random_strategy", "shuffled_labels", "given_solutions"] = "none"
+    """`rft`, `star`: correct solutions of one strategy only. `random_strategy`: SMART's records, and whoever
+    configures it sets `turn1` and `turn2` to `random`. `shuffled_labels`: SMART's records with the names exchanged.
+    `given_solutions`: the solutions that came with the questions."""
+    strategy: Literal["best", "cot", "sub", "pot"] = "best"
+    """The one strategy; `best` is the most accurate few-shot strategy on the pool."""
+    samples: int = Field(default=0, ge=0)
+    """Few-shot samples a question for the first epoch; 0 takes the greedy few-shot solutions that are there."""
+    temperature: float = Field(default=0.7, ge=0)
+    """Of those samples."""
+    keep: int = Field(default=4, ge=1)
+    """At most this many distinct correct solutions of a question become records."""
+    max_records: int | None = Field(default=None, ge=1)
+    """Keep at most this many records, drawn at random."""
+
+    @property
+    def prefix(self) -> str:
+        """What a report writes before an epoch, such as `rft `."""
+        return "" if self.kind == "none" else f"{self.kind.replace('_', ' ')} "
+
+
 class SmartConfig(Section):
     """A whole SMART run."""
 
     method: Literal["smart"] = "smart"
-    epochs: int = Field(default=2, ge=1)
-    """1 stops after the few-shot epoch; 2 adds one self-sampling epoch; more repeat it."""
+    epochs: Annotated[int, Field(ge=1)] | Literal["until-converged"] = 2
+    """1 stops after the few-shot epoch; 2 adds one self-sampling epoch; more repeat it. `until-converged` stops when
+    first-attempt accuracy no longer rises by `min_delta`, at the latest after `max_epochs`."""
+    max_epochs: int = Field(default=5, ge=1)
+    """Where `until-converged` ends in any case."""
+    min_delta: float = Field(default=0.003, ge=0, lt=1)
+    """How much accuracy, as a share, an epoch must add for another one to follow."""
+    converged_on: Literal["validation", "pool"] = "validation"
+    """The questions that decide on it; never an evaluation set."""
+    control: ControlConfig = ControlConfig()
+    variants: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Further trainings beside the main one, each a name and its overrides (`{rft: [control=rft]}`): they share every
+    stage that does not differ, and stand in the same tables."""
     seed: int = 0
     model: ModelConfig
     data: DataConfig
@@ -206,6 +283,32 @@ class SmartConfig(Section):
     def _later_training_is_valid(self) -> "SmartConfig":
         self.train_for(2)
         return self
+
+    @model_validator(mode="after")
+    def _given_solutions_are_learnt_once(self) -> "SmartConfig":
+        if self.control.kind == "given_solutions" and self.epochs != 1:
+            raise ValueError("control=given_solutions has nothing for a second epoch; set epochs=1")
+        return self
+
+    def sampling(self, turn: Literal[1, 2]) -> AskConfig:
+        """How the policy is sampled for training data."""
+        later = self.epoch2
+        return self._asking(later.decoding, later.samples, later.turn1 if turn == 1 else later.turn2)
+
+    def answering(self, turn: Literal[1, 2]) -> AskConfig:
+        """How the policy is evaluated: one response."""
+        how = self.evaluation
+        return self._asking(how.decoding, 1, how.turn1 if turn == 1 else how.turn2)
+
+    def answering_each(self) -> AskConfig:
+        """How the policy is evaluated with every strategy forced in turn."""
+        return self._asking(self.evaluation.decoding, len(self.few_shot.strategies), "each")
+
+    def _asking(self, decoding: SamplingConfig, samples: int, choice: Choice) -> AskConfig:
+        return AskConfig(
+            decoding=decoding, samples=samples, choice=choice, strategies=self.few_shot.strategies,
+            prompt=self.prompt, engine=self.engine,
+        )  # fmt: skip
 
     def train_for(self, epoch: int) -> TrainConfig:
         """The training settings of an epoch, counted from 1."""

@@ -18,6 +18,7 @@ from pathlib import Path
 import reasoner
 from reasoner.engines.wire import Wire
 from reasoner.errors import EngineError
+from reasoner.hardware import compute_environment
 from reasoner.process.child import Child, start_child
 
 PATH_LIMIT = 100
@@ -121,5 +122,8 @@ def _start(path: Path, log: Path) -> Child:
     return start_child(
         [sys.executable, "-m", "reasoner.engines.worker", path],
         log=log,
-        env={"PYTHONPATH": os.pathsep.join([root, inherited] if inherited else [root])},
+        env={
+            "PYTHONPATH": os.pathsep.join([root, inherited] if inherited else [root]),
+            **compute_environment(),
+        },
     )

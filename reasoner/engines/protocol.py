@@ -45,7 +45,7 @@ class Engine(Protocol):
 
         Every request is answered exactly once or the iterator raises `EngineError`. Requests that differ
         only in `index` are independent samples of one prompt. With `logprobs`, `token_ids` and `logprobs`
-        are filled in.
+        are filled in. Where `sampling.choices` are given the text is one of them.
         """
 
     def close(self) -> None:

@@ -79,6 +79,11 @@ class ScriptedEngine:
                     f"problem {request.problem_id}: log-probabilities were asked for, so the script must "
                     "return a Completion with one token id and one log-probability a token"
                 )
+            if request.sampling.choices and completion.text not in request.sampling.choices:
+                raise EngineError(
+                    f"problem {request.problem_id}: the script answered {completion.text[:40]!r}, which is "
+                    f"none of {', '.join(map(repr, request.sampling.choices))}"
+                )
             yield i, completion
 
     def close(self) -> None:

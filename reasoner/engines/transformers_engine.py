@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.engines.adapters import check_adapter, forget, require_loaded
+from reasoner.engines.choice_limit import ChoiceLimit
 from reasoner.engines.finish_tracker import FinishTracker
 from reasoner.engines.options import check_options
 from reasoner.engines.prompts import encode_prompts
@@ -152,6 +153,10 @@ class TransformersEngine:
             return_dict_in_generate=True,
             **(drawn if sampling.temperature > 0 else {}),
         )
+        limit: dict[str, Any] = {}
+        if sampling.choices:
+            chosen = ChoiceLimit(self._tokenizer, sampling.choices, width, self._end_ids[0])
+            limit = {"logits_processor": [chosen]}
         devices = [self._device] if self._device.type == "cuda" else []
         try:
             with torch.inference_mode(), torch.random.fork_rng(devices):
@@ -161,6 +166,7 @@ class TransformersEngine:
                     attention_mask=mask_BT,
                     generation_config=config,
                     stopping_criteria=[tracker],
+                    **limit,
                 )
         except Exception as error:
             raise EngineError(

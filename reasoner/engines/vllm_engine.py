@@ -196,7 +196,7 @@ def vllm_errors() -> Iterator[None]:
 
 def _sampling_params(sampling: Sampling, logprobs: bool) -> Any:
     from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
     with vllm_errors():
         return SamplingParams(
@@ -206,6 +206,9 @@ def _sampling_params(sampling: Sampling, logprobs: bool) -> Any:
             max_tokens=sampling.max_tokens,
             stop=list(sampling.stop) or None,
             logprobs=0 if logprobs else None,  # 0: the sampled token only
+            structured_outputs=StructuredOutputsParams(choice=list(sampling.choices))
+            if sampling.choices
+            else None,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 

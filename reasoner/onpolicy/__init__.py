@@ -1,6 +1,8 @@
-"""The on-policy loop: one engine, one copy of the base, an adapter that changes every step.
+"""The on-policy loop: one engine, one copy of the base, the policy's adapter sent after each step.
 
-Covers sampling from the current policy beside its frozen base, the check that sampler and trainer agree, our own
-optimiser loop and the hook for TRL's. Does not cover what is sampled, verified or rewarded: that is a method's.
-See docs/design/003-onpolicy.md.
+`sampler` gives the engine the current adapter and brings back tokens with log-probabilities; `logprobs` computes the
+trainer's own in chunks; `gate` compares the two; `parts` times a step; `memory` halves micro-batches; `trl_rollout` is
+the hook for TRL's GRPOTrainer and `trl_trainer` a subclass of it. `opening`, `served` and `server` start engines here
+or talk to one over HTTP. `learner`, `losses`, `loop` and `checkpoint` are an optimiser loop without TRL. The objectives
+live with their methods.
 """

@@ -1,19 +1,23 @@
-"""Do sampler and trainer agree? The gate before the first optimiser step, and the drift after it.
+"""Whether the sampler and the trainer are the same policy: checked before the first step, watched afterwards.
 
-The measure is the mean absolute difference of the two log-probabilities over the completion tokens. Seen: 0.005 with
-both in bfloat16 on a card, 0.03 between a bfloat16 engine and a float32 trainer on a CPU. A first step above the limit
-stops the run with the likely cause (diagnosis.py); later steps are logged, with a wider limit that stops, too.
+Before the first update both hold the same weights, so the log-probabilities of the sampled tokens must agree up to
+arithmetic. Seen: a mean absolute difference of 0.005 on a GPU in bfloat16, 0.03 between a bfloat16 engine and a float32
+trainer on a CPU (METHODS 1.3.3). A wrong adapter, template, temperature or tokenizer gives 0.1 to several nats.
 
 What it can't see: at step 0 a fresh LoRA changes nothing, so an adapter that was never sent shows up at step 1 only.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from reasoner.errors import TrainingError
-from reasoner.onpolicy.diagnosis import Probe, likely_cause
+from reasoner.onpolicy.diagnosis import Probe, Rows, likely_cause
 from reasoner.records import Record
+
+THRESHOLDS = {"float32": 0.005, "bfloat16": 0.05, "float16": 0.02}
+"""Largest mean |difference| in nats a token at step 0, by the coarser precision of sampler and trainer."""
+DRIFT_STOP = 0.5
+"""Mean |difference| at which a later step stops the run: the sampler no longer has the policy's weights."""
 
 
 class OffPolicyError(TrainingError):
@@ -21,32 +25,9 @@ class OffPolicyError(TrainingError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits(Record):
-    """Mean absolute log-probability differences, in nats a token."""
-
-    first: float
-    """At the first step of a run."""
-    drift: float
-    """At any later one."""
-
-    @classmethod
-    def of(cls, sampler_dtype: str, trainer_dtype: str) -> "Limits":
-        """The limits of a pair of precisions (`float32`, `bfloat16`, `float16`); what one computes in counts."""
-        pair = {sampler_dtype, trainer_dtype}
-        if pair == {"float32"}:
-            return cls(0.002, 0.02)
-        if pair == {"float16"}:
-            return cls(0.01, 0.05)
-        if "float32" in pair:
-            return cls(0.06, 0.2)
-        return cls(0.02, 0.1)
-
-
-@dataclass(frozen=True, slots=True)
 class Drift(Record):
-    """How far sampler and trainer were apart at one step."""
+    """How far sampler and trainer were apart at one step, in nats a token."""
 
-    step: int
     mean: float
     """Mean absolute difference."""
     largest: float
@@ -58,58 +39,71 @@ class Drift(Record):
         return {"drift/mean": self.mean, "drift/max": self.largest, "drift/kl": self.kl}
 
 
-class Gate:
-    """Measures every step and stops the run that is off. One a run; a resumed run gates its first step again."""
+def measure(sampler: Rows, trainer: Rows) -> Drift:
+    """The drift over all tokens, both as rows of [T]. Raises TrainingError where there is nothing to compare."""
+    differences: list[float] = []
+    for row, (a, b) in enumerate(zip(sampler, trainer, strict=True)):
+        if len(a) != len(b):
+            raise TrainingError(
+                f"sample {row}: {len(a)} sampled tokens, {len(b)} scored; the tokens were changed"
+            )
+        differences += [x - y for x, y in zip(a, b, strict=True)]
+    if not differences:
+        raise TrainingError("no token was sampled, so sampler and trainer cannot be compared")
+    absolute = [abs(d) for d in differences]
+    count = len(differences)
+    return Drift(sum(absolute) / count, max(absolute), sum(differences) / count, count)
 
-    def __init__(self, limits: Limits, *, log: Callable[[str], None] = print) -> None:
-        self.limits = limits
+
+def mean_difference(sampler: Sequence[Sequence[float]], trainer: Sequence[Sequence[float]]) -> float:
+    """Mean over all tokens of |log π_sampler − log π_trainer|, both as rows of [T]. Raises TrainingError."""
+    difference = measure(sampler, trainer).mean
+    if difference != difference:
+        raise TrainingError(
+            "a log-probability is not a number; look for overflow or an untrained adapter with NaN"
+        )
+    return difference
+
+
+class Gate:
+    """`check(...)` once a step: the first call is the step-0 gate, later ones watch the drift. One a run."""
+
+    def __init__(
+        self,
+        precision: str = "bfloat16",
+        *,
+        threshold: float | None = None,
+        stop: float = DRIFT_STOP,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.threshold = THRESHOLDS[precision] if threshold is None else threshold
+        self.stop = stop
         self.history: list[Drift] = []
+        """The drift of every step that passed."""
+        self._precision = precision
         self._log = log
 
-    def observe(
-        self,
-        sampler_BT: Any,
-        trainer_BT: Any,
-        mask_BT: Any,
-        *,
-        step: int,
-        probes: Mapping[str, Probe] | None = None,
-    ) -> Drift:
-        """Compare [B, T] log-probabilities where `mask_BT` is set; call it before the optimiser's step.
+    def check(self, sampler: Rows, trainer: Rows, *, probes: Mapping[str, Probe] | None = None) -> float:
+        """The mean difference, to be logged; call it before the optimiser's step.
 
-        `probes` maps a cause to a function that computes what the trainer would say if that were the cause.
-        Raises OffPolicyError above the limit and TrainingError when nothing can be compared.
+        `probes` maps a cause to a function that computes the trainer's rows as they would be if that were the cause;
+        they are tried only when the two differ. Raises OffPolicyError, with the likely cause, above the threshold.
         """
-        drift = measure(sampler_BT, trainer_BT, mask_BT, step)
+        drift = measure(sampler, trainer)
         first = not self.history
-        limit = self.limits.first if first else self.limits.drift
+        limit = self.threshold if first else self.stop
         if not drift.mean <= limit:  # also when it is not a number
-            cause = likely_cause(sampler_BT, trainer_BT, mask_BT, limit, probes or {})
-            when = "at the first step" if first else f"at step {step}"
+            cause = likely_cause(sampler, trainer, limit, probes or {})
+            if first:
+                raise OffPolicyError(
+                    f"step 0: sampler and trainer differ by {drift.mean:.3f} nats a token "
+                    f"(limit {limit:g} for {self._precision}). {cause}"
+                )
             raise OffPolicyError(
-                f"Sampler and trainer differ by {drift.mean:.4g} nats a token {when} (limit {limit:g}). "
-                f"Likely cause: {cause}"
+                f"sampler and trainer differ by {drift.mean:.3f} nats a token (limit {limit:g}): was the adapter "
+                f"sent after the last step? {cause}"
             )
         self.history.append(drift)
         if first:
             self._log(f"the sampler is on policy: {drift.mean:.2g} nats a token apart (limit {limit:g})")
-        return drift
-
-
-def measure(sampler_BT: Any, trainer_BT: Any, mask_BT: Any, step: int) -> Drift:
-    """The drift of one batch. Raises TrainingError for shapes that differ or an empty mask."""
-    if sampler_BT.shape != trainer_BT.shape or sampler_BT.shape != mask_BT.shape:
-        raise TrainingError(
-            f"log-probabilities of shapes {tuple(sampler_BT.shape)} and {tuple(trainer_BT.shape)} can't be compared"
-        )
-    chosen = mask_BT.bool()
-    if not chosen.any():
-        raise TrainingError(f"step {step} has no token to compare: every row is masked")
-    difference_N = (sampler_BT - trainer_BT).detach()[chosen].double()
-    return Drift(
-        step,
-        difference_N.abs().mean().item(),
-        difference_N.abs().max().item(),
-        difference_N.mean().item(),
-        difference_N.numel(),
-    )
+        return drift.mean

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from reasoner.errors import TrainingError
+from reasoner.onpolicy.diagnosis import Probe
 from reasoner.onpolicy.gate import Gate
-from reasoner.onpolicy.healing import PieceSize
-from reasoner.onpolicy.logprobs import TokenBatch, make_batch, token_logprobs
+from reasoner.onpolicy.logprobs import TokenBatch, batch_logprobs, make_batch
 from reasoner.onpolicy.losses import BatchSize, LossInputs, LossSettings, TokenLoss, clipped_policy_loss
-from reasoner.onpolicy.pieces import by_row, cut, padded, token_mask
-from reasoner.onpolicy.samples import Row
-from reasoner.onpolicy.timers import Part, Timers
+from reasoner.onpolicy.memory import PieceSize
+from reasoner.onpolicy.parts import Part, Parts
+from reasoner.onpolicy.pieces import by_row, cut, padded
+from reasoner.onpolicy.rows import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Learner:
         settings: LearnerSettings,
         *,
         gate: Gate | None = None,
-        timers: Timers | None = None,
+        parts: Parts | None = None,
         log: Callable[[str], None] = print,
     ) -> None:
         """Raises TrainingError when nothing can be trained or the schedule has no length."""
@@ -65,12 +66,18 @@ class Learner:
 
         self.model = model
         self.settings = settings
-        self.timers = timers or Timers()
+        self.parts = parts or Parts()
         self.steps = 0
         self._gate = gate
         self._log = log
         self.pieces = PieceSize(settings.piece_tokens, log)
         self.trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.policies = [
+            name
+            for name in sorted(getattr(model, "peft_config", {}))
+            if any(f".{name}." in f"{parameter}." for parameter in self.trained)
+        ]
+        """The adapters that are trained."""
         if not self.trained:
             raise TrainingError("the model has no trainable parameter; add a LoRA adapter that is not frozen")
         if settings.scheduler in ("linear", "cosine") and settings.total_steps < 1:
@@ -127,7 +134,7 @@ class Learner:
     def logprobs(self, rows: Sequence[Row], *, reference: bool = False) -> list[list[float]]:
         """The rows' log-probabilities without gradient, [T] each: the policies', or the reference's."""
         self._check(rows, list(range(len(rows))))
-        with self.timers.part(Part.LOGPROBS):
+        with self.parts.part(Part.LOGPROBS):
             found = self._without_gradient(rows, range(len(rows)), reference=reference)
         return [found[i].tolist() for i in range(len(rows))]
 
@@ -137,31 +144,35 @@ class Learner:
         """The loss, sums over tokens, and each row's log-probabilities; gradients are left in the parameters."""
         total, sums, seen = 0.0, dict[str, float](), dict[int, Any]()
         for policy, piece in self._pieces(rows, moving):
-            with self.timers.part(Part.FORWARD_BACKWARD):
-                batch = make_batch([rows[i].sample for i in piece], self.device)
+            with self.parts.part(Part.FORWARD_BACKWARD):
+                batch = self._batch(rows, piece)
                 reference = None
                 if any(rows[i].kl for i in piece):
-                    with self.timers.part(Part.LOGPROBS), self._as_reference(), self._computing(False):
-                        reference = token_logprobs(self.model, batch, temperature=self.settings.temperature)[
+                    with self.parts.part(Part.LOGPROBS), self._as_reference(), self._computing(False):
+                        reference = batch_logprobs(self.model, batch, temperature=self.settings.temperature)[
                             0
                         ]
                 self._activate(policy)
                 with self._computing(True):
-                    current, entropy = token_logprobs(
+                    current, entropy = batch_logprobs(
                         self.model,
                         batch,
                         temperature=self.settings.temperature,
                         entropy=self.settings.entropy,
                     )
-                    parts = loss(self._inputs(rows, piece, batch, current, reference, entropy, size))
-                parts.loss.backward()
-            total += float(parts.loss.detach())
-            for name, value in parts.sums.items():
+                    share = loss(self._inputs(rows, piece, batch, current, reference, entropy, size))
+                share.loss.backward()
+            total += float(share.loss.detach())
+            for name, value in share.sums.items():
                 sums[name] = sums.get(name, 0.0) + value
             if entropy is not None:
                 sums["entropy"] = sums.get("entropy", 0.0) + float(entropy.detach().sum())
             seen |= by_row(current.detach(), batch, piece)
         return total, sums, seen
+
+    def _batch(self, rows: Sequence[Row], piece: Sequence[int]) -> TokenBatch:
+        chosen = [rows[i].sample for i in piece]
+        return make_batch([s.prompt_ids for s in chosen], [s.token_ids for s in chosen], self.device)
 
     def _inputs(
         self,
@@ -193,32 +204,25 @@ class Learner:
     def _observe(self, rows: Sequence[Row], moving: Sequence[int], seen: dict[int, Any]) -> dict[str, float]:
         """Compare with the sampler; probes tell the cause when it is off."""
         assert self._gate is not None
-        width = max(len(rows[i].sample.token_ids) for i in moving)
-        sampled, current = (
-            padded([rows[i].sample.logprobs for i in moving], width, "cpu"),
-            padded([seen[i] for i in moving], width, "cpu"),
-        )
 
-        def probe(**variant: Any) -> Callable[[], Any]:
-            def compute() -> Any:
+        def probe(**variant: Any) -> Probe:
+            def compute() -> list[list[float]]:
                 found = self._without_gradient(rows, moving, **variant)
-                return padded([found[i] for i in moving], width, "cpu")
+                return [found[i].tolist() for i in moving]
 
             return compute
 
         probes = {
-            "the sampler serves the bare base: it was never sent the adapter, or requests name no policy": probe(
-                bare=True
-            ),
-            "dropout is on in the trainer: set lora_dropout=0": probe(dropout=False),
+            "The sampler serves the bare base: it was never sent the adapter.": probe(bare=True),
+            "Dropout is on in the trainer: set lora_dropout=0.": probe(dropout=False),
         }
         if self.settings.temperature != 1.0:
-            probes[
-                "the sampler's log-probabilities leave the temperature out: use processed log-probabilities"
-            ] = probe(temperature=1.0)
-        mask = token_mask([len(rows[i].sample.token_ids) for i in moving], width)
-        drift = self._gate.observe(sampled, current, mask, step=self.steps, probes=probes)
-        return drift.metrics()
+            probes["The sampler's log-probabilities leave the temperature out: ask for processed ones."] = (
+                probe(temperature=1.0)
+            )
+        sampled = [rows[i].sample.logprobs for i in moving]
+        self._gate.check(sampled, [seen[i].tolist() for i in moving], probes=probes)
+        return self._gate.history[-1].metrics()
 
     def _without_gradient(
         self,
@@ -237,11 +241,11 @@ class Learner:
 
         def attempt() -> None:
             for policy, piece in self._pieces(rows, chosen):
-                batch = make_batch([rows[i].sample for i in piece], self.device)
+                batch = self._batch(rows, piece)
                 self._activate(policy)
                 side = self.model.disable_adapter() if bare else contextlib.nullcontext()
                 with self._as_reference() if reference else side, self._computing(False):
-                    values = token_logprobs(
+                    values = batch_logprobs(
                         self.model, batch, temperature=temperature or self.settings.temperature
                     )[0]
                 found.update(by_row(values, batch, piece))
@@ -258,7 +262,7 @@ class Learner:
     def _optimise(self) -> float:
         import torch
 
-        with self.timers.part(Part.OPTIMISER):
+        with self.parts.part(Part.OPTIMISER):
             norm = float(torch.nn.utils.clip_grad_norm_(self.trained.values(), self.settings.max_grad_norm))
             if norm != norm or norm == float("inf"):
                 self.optimiser.zero_grad(set_to_none=True)

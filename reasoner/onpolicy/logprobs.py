@@ -16,11 +16,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from reasoner.errors import ModelError, TrainingError
-from reasoner.onpolicy.samples import Sample
 
 VOCABULARY_CHUNK = 32768
 """Columns of one tile of logits."""
 SCALED = ("logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """`logprobs` and `entropy` float32 [B, T] in nats, `mask` bool [B, T]: true on sampled tokens."""
+
+    logprobs: Any
+    entropy: Any
+    mask: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,38 +55,62 @@ class TokenBatch:
         return out.index_put((self.places[:, 0], self.places[:, 1]), values_N)
 
 
-def make_batch(samples: Sequence[Sample], device: Any = "cpu") -> TokenBatch:
-    """The tensors of some samples. Raises TrainingError for one without a prompt or without tokens."""
+def token_logprobs(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    *,
+    temperature: float = 1.0,
+    chunk: int = VOCABULARY_CHUNK,
+    pad_id: int = 0,
+) -> TokenLogprobs:
+    """log π(completion token | what stands before it), after division of the logits by `temperature`.
+
+    `model` is a causal language model or a PEFT model of one; whichever adapter is active counts. Log-probabilities
+    are differentiable in its parameters, entropies are not. `chunk` is the number of vocabulary entries whose logits
+    are alive at once. Raises ModelError for a head that this can't do, TrainingError for an empty prompt or completion.
+    """
+    batch = make_batch(prompts, completions, _causal(model).get_output_embeddings().weight.device, pad_id)
+    logprobs_BT, entropy_BT = batch_logprobs(model, batch, temperature=temperature, chunk=chunk, entropy=True)
+    return TokenLogprobs(logprobs_BT, entropy_BT, batch.mask)
+
+
+def make_batch(
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    device: Any = "cpu",
+    pad_id: int = 0,
+) -> TokenBatch:
+    """The tensors of some rows. Raises TrainingError for one without a prompt, or where no row has a token."""
     import torch
 
-    for sample in samples:
-        if not sample.prompt_ids or not sample.token_ids:
-            raise TrainingError("a sample without prompt tokens or completion tokens can't be trained on")
-    width = max(len(s.prompt_ids) + len(s.token_ids) for s in samples)
-    longest = max(len(s.token_ids) for s in samples)
-    ids = torch.zeros(len(samples), width, dtype=torch.long)
-    mask = torch.zeros(len(samples), longest, dtype=torch.bool)
-    for row, sample in enumerate(samples):
-        whole = (*sample.prompt_ids, *sample.token_ids)
-        ids[row, : len(whole)] = torch.tensor(whole)
-        mask[row, : len(sample.token_ids)] = True
-    places = mask.nonzero()
-    starts = torch.tensor([len(s.prompt_ids) for s in samples])
-    positions = torch.stack([places[:, 0], places[:, 1] + starts[places[:, 0]]], dim=1)
-    return TokenBatch(ids.to(device), positions.to(device), places.to(device), mask.to(device))
+    if not all(prompts) or not any(completions):
+        raise TrainingError(
+            "a row without prompt tokens, or rows without any completion token, can't be scored"
+        )
+    rows = [[*prompt, *completion] for prompt, completion in zip(prompts, completions, strict=True)]
+    width, longest = max(map(len, rows)), max(map(len, completions))
+    ids_BL = torch.tensor([row + [pad_id] * (width - len(row)) for row in rows])
+    lengths_B = torch.tensor([len(completion) for completion in completions])
+    starts_B = torch.tensor([len(prompt) for prompt in prompts])
+    mask_BT = torch.arange(longest) < lengths_B[:, None]
+    places_N2 = mask_BT.nonzero()
+    positions_N2 = torch.stack([places_N2[:, 0], places_N2[:, 1] + starts_B[places_N2[:, 0]]], dim=1)
+    return TokenBatch(*(tensor.to(device) for tensor in (ids_BL, positions_N2, places_N2, mask_BT)))
 
 
-def token_logprobs(
-    model: Any, batch: TokenBatch, *, temperature: float = 1.0, entropy: bool = False
+def batch_logprobs(
+    model: Any,
+    batch: TokenBatch,
+    *,
+    temperature: float = 1.0,
+    chunk: int = VOCABULARY_CHUNK,
+    entropy: bool = False,
 ) -> tuple[Any, Any]:
-    """([B, T] log-probabilities, [B, T] entropies or None), float32, in nats, with gradient where it is on.
-
-    `model` is a causal language model of transformers, or a PEFT model of one; its active adapters count.
-    Raises ModelError for a head that this can't do.
-    """
+    """[B, T] log-probabilities and [B, T] entropies (or None), as in `token_logprobs`."""
     from trl.kernels import ChunkedLogProbFunction
 
-    causal = model.get_base_model() if hasattr(model, "get_base_model") else model
+    causal = _causal(model)
     head, softcap = _head(causal)
     backbone = getattr(causal, causal.base_model_prefix)
     hidden_BLH = backbone(input_ids=batch.input_ids, use_cache=False).last_hidden_state
@@ -90,12 +122,12 @@ def token_logprobs(
         head.bias,
         batch.input_ids[rows, columns],
         _divisor(temperature),
-        VOCABULARY_CHUNK,
+        chunk,
         softcap,
         1.0,
         ("entropy",) if entropy else (),
     )
-    return batch.spread(values_N), batch.spread(entropy_N) if entropy else None
+    return batch.spread(values_N), batch.spread(entropy_N.detach()) if entropy else None
 
 
 def plain_logprobs(model: Any, batch: TokenBatch, *, temperature: float = 1.0) -> Any:
@@ -106,6 +138,10 @@ def plain_logprobs(model: Any, batch: TokenBatch, *, temperature: float = 1.0) -
     all_BLV = torch.log_softmax(logits_BLV, dim=-1)
     rows, columns = batch.positions[:, 0], batch.positions[:, 1]
     return batch.spread(all_BLV[rows, columns - 1, batch.input_ids[rows, columns]])
+
+
+def _causal(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _divisor(temperature: float) -> float:

@@ -14,9 +14,9 @@ from reasoner.ids import derived_seed
 from reasoner.onpolicy.checkpoint import load_checkpoint, save_checkpoint
 from reasoner.onpolicy.learner import Learner
 from reasoner.onpolicy.losses import TokenLoss
-from reasoner.onpolicy.sampler import Sampler
-from reasoner.onpolicy.samples import Row
-from reasoner.onpolicy.timers import Part, Timers
+from reasoner.onpolicy.parts import Part, Parts
+from reasoner.onpolicy.rows import Row
+from reasoner.onpolicy.sampler import OnPolicySampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class StepContext:
     step: int
     seed: int
     """Of this step: the same when the step is repeated or the run resumed. Put it into the requests."""
-    sampler: Sampler
-    timers: Timers
+    sampler: OnPolicySampler
+    parts: Parts
 
 
 Collect = Callable[[StepContext], Sequence[Row]]
@@ -44,7 +44,7 @@ class Stateful(Protocol):
 
 def run_loop(
     learner: Learner,
-    sampler: Sampler,
+    sampler: OnPolicySampler,
     collect: Collect,
     *,
     work: Path,
@@ -61,26 +61,26 @@ def run_loop(
     """Train until `steps` optimiser steps are done, from the last checkpoint in `work` where there is one.
 
     `identity` is the hash of what decides the run; a checkpoint of another one is refused. With `share_card` the
-    sampler sleeps while the optimiser works. `policies` are synced each step (by default all adapters of the model).
+    sampler sleeps while the optimiser works. `policies` are the adapters that
+    are synced each step, under their own names (by default those that are trained).
     `report` gets each step's numbers with the seconds of its parts. Raises what the parts raise.
     """
-    timers = learner.timers
-    if sampler.timers is not timers:
-        sampler.timers = timers  # one clock, so that parts exclude each other
+    parts = sampler.parts = learner.parts  # one clock, so that parts exclude each other
     restored = load_checkpoint(work, learner, identity=identity)
     first = restored["step"] if restored else 0
     if restored and data is not None:
         data.load_state_dict(restored["data"])
-    timers.take()
+    parts.take()
     for step in range(first, steps):
-        sampler.sync(learner.model, step=step, policies=policies)
-        rows = list(collect(StepContext(step, derived_seed(seed, step), sampler, timers)))
+        for name in policies or learner.policies:
+            sampler.sync(name, learner.model, name)
+        rows = list(collect(StepContext(step, derived_seed(seed, step), sampler, parts)))
         if share_card:
             sampler.sleep()
         numbers = learner.step(rows, loss=loss)
         if (step + 1) % save_steps == 0 or step + 1 == steps:
-            with timers.part(Part.CHECKPOINT):
+            with parts.part(Part.CHECKPOINT):
                 position = data.state_dict() if data is not None else None
                 save_checkpoint(work, learner, step=step + 1, identity=identity, data=position)
         if report is not None:
-            report({"step": step, **numbers, **timers.take().metrics()})
+            report({"step": step, **numbers, **parts.take_step().metrics()})

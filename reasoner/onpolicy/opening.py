@@ -1,33 +1,26 @@
 """Opens a sampler: on an engine of this machine, or on a server."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reasoner.engines.prompts import encode_prompts
 from reasoner.engines.protocol import EngineSettings
-from reasoner.engines.start import MODEL_KINDS, open_engine
-from reasoner.onpolicy.sampler import Encode, Sampler
+from reasoner.engines.start import open_engine
+from reasoner.onpolicy.adapters import AdapterFolder
+from reasoner.onpolicy.parts import Parts
+from reasoner.onpolicy.sampler import OnPolicySampler
 from reasoner.onpolicy.served import ServedEngine, ServedSettings
-from reasoner.onpolicy.storage import AdapterStorage
-from reasoner.onpolicy.timers import Timers
-from reasoner.records import GenerationRequest
 
 NO_LIMIT = 1 << 30
 """The engine checks a prompt against its own context length."""
 
 
-def tokenizer_encode(model_path: Path) -> Encode:
-    """Encodes prompts with the tokenizer in a model's folder."""
+def base_tokenizer(model_path: Path) -> Any:
+    """The tokenizer in a model's folder."""
     from transformers import AutoTokenizer
 
-    tokenizer: Any = AutoTokenizer.from_pretrained(str(model_path), trust_remote_code=False)
-
-    def encode(requests: Sequence[GenerationRequest]) -> Sequence[Sequence[int]]:
-        return encode_prompts(tokenizer, requests, NO_LIMIT)
-
-    return encode
+    return AutoTokenizer.from_pretrained(str(model_path), trust_remote_code=False)
 
 
 def policy_settings(settings: EngineSettings, policies: int, share_card: bool) -> EngineSettings:
@@ -45,24 +38,22 @@ def open_sampler(
     policies: int = 1,
     share_card: bool = False,
     in_process: bool = False,
-    timers: Timers | None = None,
-    storage: AdapterStorage | None = None,
-    restarts: int = 2,
+    parts: Parts | None = None,
+    folder: AdapterFolder | None = None,
     say: Callable[[str], None] = print,
-) -> Sampler:
-    """A sampler on an engine of its own, whose output goes to `log`.
+) -> OnPolicySampler:
+    """A sampler on a vLLM or transformers engine of its own, whose output goes to `log`.
 
     `policies` is how many adapters one batch may mix. `share_card` lets the engine sleep while the optimiser
     works (vLLM's sleep mode; on the CPU sleeping does nothing). Raises as `open_engine`.
     """
     wanted = policy_settings(settings, policies, share_card)
-    encode = tokenizer_encode(settings.model_path) if settings.kind in MODEL_KINDS else None
-    return Sampler(
+    return OnPolicySampler(
         lambda: open_engine(wanted, log=log, in_process=in_process),
-        encode,
-        storage=storage,
-        timers=timers,
-        restarts=restarts,
+        base_tokenizer(settings.model_path),
+        NO_LIMIT,
+        folder=folder,
+        parts=parts,
         log=say,
     )
 
@@ -70,20 +61,19 @@ def open_sampler(
 def open_served_sampler(
     settings: ServedSettings,
     *,
-    timers: Timers | None = None,
-    storage: AdapterStorage | None = None,
-    restarts: int = 2,
+    parts: Parts | None = None,
+    folder: AdapterFolder | None = None,
     say: Callable[[str], None] = print,
-) -> Sampler:
-    """A sampler on a running OpenAI server of vLLM's, which must see the storage's folder.
+) -> OnPolicySampler:
+    """A sampler on a running OpenAI server of vLLM's, which must see the folder of adapters.
 
     A server that went away is waited for (`settings.wait_seconds`) and given its adapters again.
     """
-    return Sampler(
+    return OnPolicySampler(
         lambda: ServedEngine(settings),
-        tokenizer_encode(settings.model_path),
-        storage=storage,
-        timers=timers,
-        restarts=restarts,
+        base_tokenizer(settings.model_path),
+        NO_LIMIT,
+        folder=folder,
+        parts=parts,
         log=say,
     )

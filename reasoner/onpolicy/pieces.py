@@ -32,10 +32,3 @@ def padded(rows: Sequence[Any], width: int, device: Any) -> Any:
     for place, row in enumerate(rows):
         out[place, : len(row)] = torch.as_tensor(row, dtype=torch.float32)
     return out.to(device)
-
-
-def token_mask(counts: Sequence[int], width: int) -> Any:
-    """[B, width] booleans: which places hold a token, for rows of `counts` tokens."""
-    import torch
-
-    return torch.arange(width)[None, :] < torch.tensor(counts)[:, None]

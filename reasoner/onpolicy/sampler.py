@@ -1,251 +1,218 @@
-"""Samples from policies that change every step, beside their base, on one engine.
+"""Samples of a policy that changes every step, of its frozen base and of other adapters, from one engine.
 
-What it guarantees: after `sync` a policy's requests are served from the new weights or fail, never from the old
-ones (each sync has a name of its own, and the old name is gone). A dead engine is started again with the adapters
-that it had, and the whole call is repeated with the same requests, so that a step sees the same data.
+The engine holds one copy of the base; a request names the adapter that it wants, or none. After an optimiser step
+`sync` sends the adapter alone. Prompts are tokenised here exactly as the engine does, so that training uses the very
+tokens that were sampled.
 
-What it does not: repeat samples across a change of the requests beside them (reasoner/engines/seeds.py).
+Each sync gets a fresh id inside the engine, so no cached block of the old weights is used, and a sync that fails leaves
+the old weights in service. Where one card serves both sides the sampler sleeps while the optimiser works.
+
+An engine that dies is started again, gets the adapters that it had, and the whole call is repeated: the engine seeds
+its random stream from the call's requests, so a repeated call draws the same samples (the same engine build and batch).
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Any, Self, TypeVar
+from types import MappingProxyType
+from typing import Any
 
-from reasoner.engines.protocol import PolicyEngine
+from reasoner.engines.prompts import encode_prompts
+from reasoner.engines.protocol import Engine, PolicyEngine
 from reasoner.errors import EngineError, UsageError
-from reasoner.onpolicy.samples import Sample
-from reasoner.onpolicy.storage import AdapterStorage
-from reasoner.onpolicy.timers import Part, Timers
+from reasoner.onpolicy.adapters import AdapterFolder
+from reasoner.onpolicy.parts import Part, Parts
 from reasoner.records import Completion, GenerationRequest
 
-T = TypeVar("T")
-Encode = Callable[[Sequence[GenerationRequest]], Sequence[Sequence[int]]]
-"""Prompts as token ids, by the tokenizer that the engine uses."""
+RESTARTS = 2
+"""How often one call may start a dead engine again before the error is passed on."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Served:
-    """What the engine knows a policy as. `ours`: the folder is the storage's and goes with the version."""
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sampled completion.
 
-    name: str
-    version: int
-    folder: Path
-    ours: bool
+    `prompt_ids` [P] and `token_ids` [T] are token ids, `logprobs` [T] natural logarithms of the sampled tokens under
+    the distribution that they were drawn from (temperature included). `finish` is `stop` or `length`.
+    """
+
+    request: GenerationRequest
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    text: str
+    finish: str
+    version: int = 0
+    """How often the adapter had been synced; 0 for the base and for a loaded adapter."""
+
+    @property
+    def policy(self) -> str:
+        """The adapter that made it, empty for the bare base."""
+        return self.request.adapter
 
 
-class Sampler:
-    """The current policies and the base, as one source of samples. Use it from one thread."""
+class OnPolicySampler:
+    """Brings adapters to an engine and samples back. A context manager; not for several threads."""
 
     def __init__(
         self,
-        start: Callable[[], PolicyEngine],
-        encode: Encode | None,
+        open_engine: Callable[[], Engine],
+        tokenizer: Any,
+        max_model_len: int,
         *,
-        storage: AdapterStorage | None = None,
-        timers: Timers | None = None,
-        restarts: int = 2,
+        folder: AdapterFolder | None = None,
+        parts: Parts | None = None,
         log: Callable[[str], None] = print,
     ) -> None:
-        """`start` makes a running engine; it is called now and after each death. Without `encode` (an engine
-        without tokens) samples have no prompt ids."""
-        self.timers = timers or Timers()
-        self.restarted = 0
-        """How often the engine was started again."""
-        self._start = start
-        self._encode = encode
-        self._storage = storage or AdapterStorage(log=log)
-        self._restarts = restarts
+        """`open_engine` starts an engine with `adapters=True`; it is called now, and again if the engine dies."""
+        self._open, self._tokenizer, self._max_model_len = open_engine, tokenizer, max_model_len
         self._log = log
-        self._served: dict[str, Served] = {}
-        self._names: set[str] = set()
-        self._asleep = False
-        self._engine: PolicyEngine | None = start()
+        self._folder = folder or AdapterFolder(log=log)
+        self.parts = parts or Parts()
+        self._loaded: dict[str, Path] = {}
+        self._versions: dict[str, int] = {}
+        self._asleep = self._closed = False
+        self.restarts = 0
+        """Engines started again so far."""
+        self._engine = open_engine()
 
     @property
     def versions(self) -> Mapping[str, int]:
-        """The step that each policy is served from."""
-        return MappingProxyType({policy: served.version for policy, served in self._served.items()})
+        """How often each adapter has been synced."""
+        return MappingProxyType(self._versions)
 
-    @property
-    def engine(self) -> PolicyEngine:
-        """The running engine. Raises EngineError after `close`."""
-        if self._engine is None:
-            raise EngineError("this sampler is closed")
-        return self._engine
+    def sync(self, name: str, model: Any, peft_name: str = "default") -> None:
+        """Make the present weights of `model`'s adapter those of `request.adapter == name`.
 
-    def sync(self, model: Any, *, step: int, policies: Sequence[str] | None = None) -> None:
-        """Serve the current weights of `policies` (by default every adapter of the model) as version `step`.
-
-        Raises ModelError for an adapter that can't be served, EngineError when the engine stays dead.
+        Raises ModelError for an adapter that can't be served; then the old weights stay in service.
         """
-        with self.timers.part(Part.SYNC):
-            for policy in policies or sorted(model.peft_config):
-                name = self._new_name(policy, step)
-                folder = self._storage.save(model, policy, name)
-                self._replace(policy, Served(name, step, folder, True))
+        with self.parts.part(Part.SYNC):
+            path = self._folder.write(name, model, peft_name)
+            try:
+                self._serve(name, path)
+            except BaseException:
+                self._folder.remove(path)
+                raise
+            self._versions[name] = self._versions.get(name, 0) + 1
 
-    def load(self, policy: str, folder: Path, *, version: int = 0) -> None:
-        """Serve the adapter in `folder`, which stays the caller's, as `policy`."""
-        with self.timers.part(Part.SYNC):
-            name = self._new_name(policy, version)
-            self._replace(policy, Served(name, version, Path(folder).resolve(), False))
+    def load(self, name: str, path: Path) -> None:
+        """Serve a finished adapter from its folder, for example a frozen twin."""
+        with self.parts.part(Part.SYNC):
+            self._serve(name, Path(path))
+            self._versions.pop(name, None)
 
-    def unload(self, policy: str) -> None:
-        """Forget a policy; its requests are an EngineError from now on."""
-        old = self._served.pop(policy, None)
-        if old is not None:
-            self._drop(old)
+    def unload(self, name: str) -> None:
+        """Forget an adapter; its requests are an EngineError from now on. Needs a `PolicyEngine`."""
+        path = self._loaded.pop(name, None)
+        self._versions.pop(name, None)
+        if path is not None:
+            self._with_engine(lambda engine: _policy_engine(engine).unload_adapter(name))
+            self._folder.remove(path)
 
     def sample(self, requests: Sequence[GenerationRequest], *, evaluation: bool = False) -> list[Sample]:
-        """One sample a request, in their order; `request.adapter` names a policy or, empty, the base.
+        """All requests, in their order. Raises UsageError where decoding would bias the log-probabilities.
 
-        Raises UsageError for top-p or top-k with a policy, whose log-probabilities would not be those of the
-        trainer (not with `evaluation`), and EngineError for a policy that was never synced, or when the engine
-        dies more often than it may be restarted.
+        With top-p or top-k they are those of a truncated distribution, which the trainer's are not (METHODS 1.3.2);
+        `evaluation` allows it, since nothing is trained on those samples.
         """
-        wanted = list(requests)
-        served = [self._of(request, evaluation) for request in wanted]
-        prompts = self._encode(wanted) if self._encode else [()] * len(wanted)
-        asked = [
-            dataclasses.replace(request, adapter=of.name if of else "")
-            for request, of in zip(wanted, served, strict=True)
-        ]
-        with self.timers.part(Part.GENERATE):
-            done = self._with_restarts(lambda: self._generate(asked))
+        for request in requests:
+            sampling = request.sampling
+            if not evaluation and sampling.temperature > 0 and (sampling.top_p < 1 or sampling.top_k > 0):
+                raise UsageError(
+                    "on-policy sampling needs top_p=1 and top_k=0: the log-probabilities of truncated distributions "
+                    "are not the policy's"
+                )
+        self.wake()
+        with self.parts.part(Part.GENERATE):
+            found = self._with_engine(lambda engine: dict(engine.generate(requests, logprobs=True)))
+        prompts = encode_prompts(self._tokenizer, requests, self._max_model_len)
         return [
-            _sample(*row) for row in zip(wanted, prompts, done, served, strict=True)
-        ]  # fmt: skip
+            self._sample(request, tuple(prompt), _checked(request, found.get(i)))
+            for i, (request, prompt) in enumerate(zip(requests, prompts, strict=True))
+        ]
 
     def sleep(self) -> None:
-        """Give the card to the trainer. Nothing happens on an engine that holds no card."""
+        """Give the card to the trainer; `sync` and `sample` take it back. An engine without a card does nothing."""
         if not self._asleep:
-            with self.timers.part(Part.SLEEP):
-                self._with_restarts(lambda: self.engine.sleep())
+            with self.parts.part(Part.SLEEP):
+                self._with_engine(lambda engine: _policy_engine(engine).sleep())
             self._asleep = True
 
     def wake(self) -> None:
-        """Take the card back; `sync` and `sample` do it themselves."""
+        """Take the card back."""
         if self._asleep:
             self._asleep = False
-            with self.timers.part(Part.SLEEP):
-                self._with_restarts(lambda: self.engine.wake())
+            with self.parts.part(Part.SLEEP):
+                self._with_engine(lambda engine: _policy_engine(engine).wake())
 
     def close(self) -> None:
         """End the engine and remove the saved adapters. May be called twice."""
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.close()
-        self._storage.close()
+        self._closed = True
+        self._engine.close()
+        self._folder.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "OnPolicySampler":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _new_name(self, policy: str, version: int) -> str:
-        if not policy or "@" in policy or "/" in policy:
-            raise UsageError(f"a policy's name must not be empty nor hold '@' or '/': {policy!r}")
-        name, number = f"{policy}@{version}", 1
-        while name in self._names:
-            name, number = f"{policy}@{version}.{number}", number + 1
-        self._names.add(name)
-        return name
-
-    def _replace(self, policy: str, new: Served) -> None:
-        """Load `new`, then let go of what was served before."""
+    def _serve(self, name: str, path: Path) -> None:
+        """Load it, then let go of the folder that was served before."""
         self.wake()
-        try:
-            self._with_restarts(lambda: self.engine.load_adapter(new.name, new.folder))
-        except BaseException:
-            if new.ours:
-                self._storage.remove(new.folder)
-            raise
-        old, self._served[policy] = self._served.get(policy), new
-        if old is not None:
-            self._drop(old)
+        self._with_engine(lambda engine: engine.load_adapter(name, path))
+        old, self._loaded[name] = self._loaded.get(name), path
+        if old is not None and old != path:
+            self._folder.remove(old)
 
-    def _drop(self, old: Served) -> None:
-        with suppress(EngineError):  # dead: the next call notices and starts an engine that never knew it
-            self.engine.unload_adapter(old.name)
-        if old.ours:
-            self._storage.remove(old.folder)
-
-    def _of(self, request: GenerationRequest, evaluation: bool) -> Served | None:
-        if not request.adapter:
-            return None
-        if request.adapter not in self._served:
-            names = ", ".join(sorted(self._served)) or "none"
+    def _sample(self, request: GenerationRequest, prompt: tuple[int, ...], done: Completion) -> Sample:
+        if done.prompt_tokens != len(prompt):
             raise EngineError(
-                f"policy {request.adapter!r} was never synced (there are: {names}); call sync first"
+                f"problem {request.problem_id}: the engine saw {done.prompt_tokens} prompt tokens, the trainer "
+                f"sees {len(prompt)}; their tokenizers differ"
             )
-        sampling = request.sampling
-        if not evaluation and sampling.temperature > 0 and (sampling.top_p < 1.0 or sampling.top_k > 0):
-            raise UsageError(
-                f"policy {request.adapter!r}: top_p={sampling.top_p}, top_k={sampling.top_k} bias the "
-                "log-probabilities; train with top_p=1 and top_k=0"
-            )
-        return self._served[request.adapter]
+        version = self._versions.get(request.adapter, 0)
+        return Sample(request, prompt, done.token_ids, done.logprobs, done.text, done.finish, version)
 
-    def _generate(self, asked: list[GenerationRequest]) -> list[Completion]:
-        self.wake()
-        done: list[Completion | None] = [None] * len(asked)
-        for i, completion in self.engine.generate(asked, logprobs=True):
-            done[i] = completion
-        return [_checked(request, c) for request, c in zip(asked, done, strict=True)]
-
-    def _with_restarts(self, action: Callable[[], T]) -> T:
-        """Do it; after a death of the engine start another one and do it again."""
-        for left in range(self._restarts, -1, -1):
+    def _with_engine(self, call: Callable[[Engine], Any]) -> Any:
+        """Do `call`; where it fails because the engine died, start another one and do it again, whole."""
+        for restarts_left in range(RESTARTS, -1, -1):
             try:
-                return action()
+                return call(self._engine)
             except EngineError as error:
-                if left == 0 or getattr(self.engine, "usable", True):
+                if self._closed or not restarts_left or getattr(self._engine, "usable", True):
                     raise
                 self._log(f"the engine died and is started again: {str(error).splitlines()[0]}")
-                self._restart()
+            self._restart()
         raise AssertionError("unreachable")
 
     def _restart(self) -> None:
-        self.engine.close()
-        self._engine = self._start()
+        self._engine.close()
+        self._engine = self._open()
+        self.restarts += 1
         self._asleep = False
-        self.restarted += 1
-        for served in self._served.values():
-            self.engine.load_adapter(served.name, served.folder)
+        for name, path in self._loaded.items():
+            self._engine.load_adapter(name, path)
 
 
-def _checked(request: GenerationRequest, completion: Completion | None) -> Completion:
+def _policy_engine(engine: Engine) -> PolicyEngine:
+    if not isinstance(engine, PolicyEngine):
+        raise UsageError(f"{type(engine).__name__} can't unload adapters or sleep; it is no PolicyEngine")
+    return engine
+
+
+def _checked(request: GenerationRequest, done: Completion | None) -> Completion:
     """A completion that training can rely on. Raises EngineError."""
-    if completion is None:
+    if done is None:
         raise EngineError(f"problem {request.problem_id}: the engine gave no answer")
-    if completion.finish not in ("stop", "length"):
-        raise EngineError(f"problem {request.problem_id}: the engine ended with {completion.finish!r}")
-    if not len(completion.token_ids) == len(completion.logprobs) > 0:
+    if done.finish not in ("stop", "length"):
+        raise EngineError(f"problem {request.problem_id}: the engine ended a sample with {done.finish!r}")
+    if len(done.token_ids) != len(done.logprobs):
         raise EngineError(
-            f"problem {request.problem_id}: {len(completion.token_ids)} tokens came with "
-            f"{len(completion.logprobs)} log-probabilities"
+            f"problem {request.problem_id}: {len(done.token_ids)} tokens came with {len(done.logprobs)} "
+            "log-probabilities"
         )
-    if not all(map(math.isfinite, completion.logprobs)):
+    if not all(map(math.isfinite, done.logprobs)):
         raise EngineError(f"problem {request.problem_id}: a log-probability is not finite")
-    return completion
-
-
-def _sample(
-    request: GenerationRequest, prompt: Sequence[int], done: Completion, served: Served | None
-) -> Sample:
-    if prompt and len(prompt) != done.prompt_tokens:
-        raise EngineError(
-            f"problem {request.problem_id}: the engine saw {done.prompt_tokens} prompt tokens, the trainer's "
-            f"tokenizer makes {len(prompt)}; both must use the tokenizer of the base"
-        )
-    return Sample(
-        tuple(prompt), done.token_ids, done.logprobs, done.text, done.finish,
-        request.adapter, served.version if served else -1,
-    )  # fmt: skip
+    return done

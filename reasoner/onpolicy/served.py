@@ -6,6 +6,7 @@ tokenises nothing. Departs from the in-process engine: a server can't be reseede
 samples, unless `seeded` gives each request a seed (CUDA only: the CPU build fails on seeded requests).
 """
 
+import itertools
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -71,7 +72,8 @@ class ServedEngine:
             limits=httpx.Limits(max_connections=settings.parallel),
             trust_env=False,
         )
-        self._adapters: dict[str, Path] = {}
+        self._adapters: dict[str, str] = {}
+        self._loads = itertools.count(1)
         self._wait()
         self._require_model()
         self._apart = self._is_cpu_build() if settings.apart is None else settings.apart
@@ -84,26 +86,27 @@ class ServedEngine:
         try:
             if self._http.get("/health", timeout=HEALTH_SECONDS).status_code != 200:
                 return False
-            return not self._adapters or set(self._adapters) <= set(self._served())
+            return not self._adapters or set(self._adapters.values()) <= set(self._served())
         except (httpx.HTTPError, RuntimeError, EngineError):
             return False
 
     def load_adapter(self, name: str, path: Path) -> None:
-        """Have the server read the adapter. A name that the server knows is read again, from `path`."""
+        """Have the server read the adapter, under a name of its own each time: its prefix cache goes by the name."""
         folder = check_adapter(name, path, self.settings.max_lora_rank, enabled=True)
-        body = {"lora_name": name, "lora_path": str(folder.path), "load_inplace": True}
+        served = f"{name}@{os.getpid()}.{next(self._loads)}"
         try:
-            self._post("/v1/load_lora_adapter", body)
+            self._post("/v1/load_lora_adapter", {"lora_name": served, "lora_path": str(folder.path)})
         except EngineError as error:
             if not self.usable:
                 raise
             raise ModelError(f"adapter {name!r} in {folder.path} can't be served: {error}") from error
-        self._adapters[name] = folder.path
+        previous, self._adapters[name] = self._adapters.get(name), served
+        if previous is not None:
+            self._post("/v1/unload_lora_adapter", {"lora_name": previous})
 
     def unload_adapter(self, name: str) -> None:
         """Have the server forget the adapter."""
-        forget(self._adapters, name)
-        self._post("/v1/unload_lora_adapter", {"lora_name": name})
+        self._post("/v1/unload_lora_adapter", {"lora_name": forget(self._adapters, name)})
 
     def sleep(self) -> None:
         """vLLM's sleep level 1; the server needs `--enable-sleep-mode` and `VLLM_SERVER_DEV_MODE=1`."""
@@ -142,7 +145,7 @@ class ServedEngine:
     def _complete(self, request: GenerationRequest, prompt: list[int], logprobs: bool) -> Completion:
         sampling = request.sampling
         body: dict[str, Any] = {
-            "model": request.adapter or self.settings.model,
+            "model": self._adapters[request.adapter] if request.adapter else self.settings.model,
             "prompt": prompt,
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,

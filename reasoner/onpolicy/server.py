@@ -16,11 +16,11 @@ from typing import Any
 from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.vllm_settings import CPU_ENVIRONMENT, CUDA_ENVIRONMENT, is_cpu_build, vllm_arguments
 from reasoner.errors import EngineError
-from reasoner.onpolicy.opening import policy_settings, tokenizer_encode
-from reasoner.onpolicy.sampler import Sampler
+from reasoner.onpolicy.adapters import AdapterFolder
+from reasoner.onpolicy.opening import NO_LIMIT, base_tokenizer, policy_settings
+from reasoner.onpolicy.parts import Parts
+from reasoner.onpolicy.sampler import OnPolicySampler
 from reasoner.onpolicy.served import ServedEngine, ServedSettings
-from reasoner.onpolicy.storage import AdapterStorage
-from reasoner.onpolicy.timers import Timers
 from reasoner.process.child import Child, start_child
 
 SERVED_NAME = "base"
@@ -130,19 +130,18 @@ def open_server_sampler(
     log: Path,
     policies: int = 1,
     share_card: bool = False,
-    timers: Timers | None = None,
-    storage: AdapterStorage | None = None,
-    restarts: int = 2,
+    parts: Parts | None = None,
+    folder: AdapterFolder | None = None,
     say: Callable[[str], None] = print,
-) -> Sampler:
+) -> OnPolicySampler:
     """A sampler on a server that it starts, restarts after a death, and ends. Arguments as `open_sampler`."""
     wanted = policy_settings(settings, policies, share_card)
-    return Sampler(
+    return OnPolicySampler(
         lambda: ServerEngine(wanted, log),
-        tokenizer_encode(settings.model_path),
-        storage=storage,
-        timers=timers,
-        restarts=restarts,
+        base_tokenizer(settings.model_path),
+        NO_LIMIT,
+        folder=folder,
+        parts=parts,
         log=say,
     )
 

@@ -19,15 +19,27 @@ class Row(Section):
     """One line of a headline table."""
 
     label: str
-    kind: Literal["few_shot", "oracle", "policy", "control"]
+    kind: Literal["few_shot", "random", "vote", "oracle", "policy", "variant", "control"]
+    """`random`, `vote` and `oracle` are made of the few-shot attempts; a `variant` is another training of SMART."""
     accuracy: Estimate
     evaluation: Evaluation | None = None
-    """Unset for the oracle, which is no model."""
+    """Unset for the vote and the oracle, which are no model."""
     best: Comparison | None = None
     """Against the best single few-shot strategy."""
     previous: Comparison | None = None
-    """Against the epoch before; of a control, against the last epoch."""
+    """Against the epoch before; of a variant, against the last epoch. A control's test stands with the other side."""
+    controls: tuple[Comparison, ...] = ()
+    """Of the last epoch and of each variant: against each control."""
     regret: Regret | None = None
+    """The choice of strategy, judged by the base's few-shot attempts."""
+    correction: SelfCorrection | None = None
+    """Two turns, where a second one was evaluated."""
+    turn2: Evaluation | None = None
+    """The second turn by itself."""
+    forced: Analysis | None = None
+    """The policy's answers with each strategy forced: its own oracle, its vote, its best single strategy."""
+    own_regret: Regret | None = None
+    """The choice of strategy, judged by those."""
 
 
 class HeadlineTable(Section):
@@ -79,8 +91,6 @@ class RunReport(Section):
     facts: dict[str, str] = Field(default_factory=dict)
     """Name and value: model, revision, data, seed, device and the like."""
     tables: tuple[HeadlineTable, ...] = ()
-    corrections: dict[str, SelfCorrection] = Field(default_factory=dict)
-    """Two-turn figures by label, where a second turn was evaluated."""
     few_shot: Analysis | None = None
     """The few-shot attempts on the training questions."""
     records: tuple[RecordSet, ...] = ()

@@ -53,6 +53,12 @@ def _environment() -> Environment:
         "header": words.header,
         "sentences": words.sentences,
         "collapses": words.collapses,
+        "turn2_cells": words.turn2_cells,
+        "forced_cells": words.forced_cells,
     }
-    environment.globals |= {"percent": words.percent, "strategies": [s.value for s in Strategy]}
+    environment.globals |= {
+        "percent": words.percent,
+        "strategies": [s.value for s in Strategy],
+        "models": words.MODELS,
+    }
     return environment

@@ -19,7 +19,8 @@ def print_headline(table: HeadlineTable, console: Console) -> None:
         console.print(
             sentence, style="bold red", markup=False, highlight=False, soft_wrap=not console.is_terminal
         )
-    for sentence in words.sentences(table):
+    more = [sentence for row in table.rows for sentence in words.turns_in_words(row)]
+    for sentence in [*words.sentences(table), *more]:
         console.print(sentence, markup=False, highlight=False, soft_wrap=not console.is_terminal)
 
 

@@ -1,26 +1,28 @@
-"""Few-shot solutions of the base and samples of a policy, both through the completion ledger.
+"""Completions of prompts through the ledger, and the few-shot prompts of the base (a policy's: `policy`).
 
 A row of `completions.jsonl` is one sample: who was asked what, in which turn, and what came back. The text is the
 model's own; nothing is judged here, so that a mended verifier needs no accelerator.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from reasoner.config.smart import EngineConfig, FewShotConfig, PromptConfig, SamplingConfig
-from reasoner.errors import DataError
-from reasoner.ids import content_hash, derived_seed
+from reasoner.config.smart import EngineConfig, FewShotConfig, SamplingConfig
+from reasoner.errors import DataError, EngineError
+from reasoner.ids import content_hash
 from reasoner.ledger import Ledger
-from reasoner.ledger.owed import complete
-from reasoner.prompts import Attempt, ChatRenderer, few_shot_prompt, load_exemplars, load_template
+from reasoner.ledger.owed import Completed, complete
+from reasoner.prompts import completion, few_shot_prompt, load_exemplars
 from reasoner.prompts.solution_end import STOPS
-from reasoner.records import Completion, GenerationRequest, Problem, Strategy
+from reasoner.records import Completion, GenerationRequest, Problem, Sampling, Strategy
 from reasoner.store.rows import write_rows
 from reasoner.workbench import ModelFolder, Workbench
 
 FILE = "completions.jsonl"
+NAME_TOKENS = 40
+"""Enough for the longest name at a byte a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,10 @@ class Ask:
     turn: int = 1
     tried: tuple[str, ...] = ()
     tried_solutions: tuple[str, ...] = ()
+    forced: tuple[Strategy, ...] = ()
+    """Where given, response i is made to begin with the name of `forced[i % len(forced)]`."""
+    allowed: tuple[Strategy, ...] = ()
+    """Where given, the model itself picks one of these names, and can write no other, before it goes on freely."""
 
 
 def few_shot_asks(problems: Sequence[Problem], strategy: Strategy, config: FewShotConfig) -> list[Ask]:
@@ -49,30 +55,6 @@ def few_shot_asks(problems: Sequence[Problem], strategy: Strategy, config: FewSh
 def few_shot_decoding(decoding: SamplingConfig, strategy: Strategy) -> SamplingConfig:
     """The configured decoding, which also stops where a solution of this strategy ends."""
     return decoding.model_copy(update={"stop": (*decoding.stop, *STOPS[strategy])})
-
-
-def policy_asks(
-    problems: Sequence[Problem],
-    tried: dict[str, list[tuple[str, str]]] | None,
-    prompt: PromptConfig,
-    model: Path,
-) -> list[Ask]:
-    """The policy's prompts: turn 1 of every problem, or turn 2 of those in `tried`.
-
-    `tried` maps a problem's id to pairs (failed strategy, failed solution), each a turn-2 prompt of its own.
-    """
-    template, renderer = load_template(prompt.template), ChatRenderer(model)
-    asks = []
-    for problem in problems:
-        pairs: list[tuple[str, str] | None] = [None] if tried is None else [*tried.get(problem.id, [])]
-        for pair in pairs:
-            failed = [] if pair is None else [pair]
-            told = [Attempt(Strategy(strategy), solution) for strategy, solution in failed]
-            messages = template.messages(problem.question, told, prompt.refine_context)
-            text, special = renderer.render(messages)
-            asks.append(Ask(problem, text, special, "", 1 if pair is None else 2,
-                            tuple(s for s, _ in failed), tuple(t for _, t in failed)))  # fmt: skip
-    return asks
 
 
 def shard_of(problems: Sequence[Problem], shard: int, shards: int) -> list[Problem]:
@@ -90,28 +72,30 @@ def generate(
         return {"asked": 0, "owed": 0, "tokens": 0}
     if any(not ask.problem.question.strip() for ask in asks):
         raise DataError("a question is empty")
-    requests = [
-        GenerationRequest(
-            ask.problem.id, ask.prompt, decoding.sampling(), seed, index, "", ask.add_special_tokens
-        )
-        for ask in asks
-        for index in range(samples)
-    ]
+    wanted = [(ask, index) for ask in asks for index in range(samples)]
     fingerprint = served_fingerprint(model, engine)
     with Ledger(bench.home.ledger / fingerprint[:32]) as ledger:
-        made = complete(
-            requests, ledger=ledger, fingerprint=fingerprint,
-            engine=lambda: bench.engine(model, engine, derived_seed("engine", seed)),
-            on_progress=bench.child_progress,
-        )  # fmt: skip
-    owners = [ask for ask in asks for _ in range(samples)]
+
+        def completed(requests: list[GenerationRequest]) -> Completed:
+            return complete(
+                requests, ledger=ledger, fingerprint=fingerprint,
+                engine=lambda: bench.engine(model, engine), on_progress=bench.child_progress,
+            )  # fmt: skip
+
+        starts = _starts(wanted, decoding, seed, completed)
+        made = completed(
+            [
+                _request(ask, start, decoding.sampling(), seed, index)
+                for (ask, index), start in zip(wanted, starts, strict=True)
+            ]
+        )
     rows = [
-        _row(ask, request, done)
-        for ask, request, done in zip(owners, requests, made.completions, strict=True)
+        _row(ask, index, start, done)
+        for (ask, index), start, done in zip(wanted, starts, made.completions, strict=True)
     ]
     write_rows(out / FILE, rows)
     return {
-        "asked": len(requests), "owed": made.made, "found": made.found,
+        "asked": len(wanted), "owed": made.made, "found": made.found,
         "tokens": sum(c.completion_tokens for c in made.completions),
         "prompt_tokens": sum(c.prompt_tokens for c in made.completions),
         "cut": sum(c.finish == "length" for c in made.completions),
@@ -123,10 +107,50 @@ def served_fingerprint(model: ModelFolder, engine: EngineConfig) -> str:
     return content_hash([model.fingerprint, engine.kind, engine.dtype, engine.options.get("script")])
 
 
-def _row(ask: Ask, request: GenerationRequest, done: Completion) -> dict[str, Any]:
+def _starts(
+    wanted: Sequence[tuple[Ask, int]],
+    decoding: SamplingConfig,
+    seed: int,
+    completed: Callable[[list[GenerationRequest]], Completed],
+) -> list[str]:
+    """What each response is made to begin with: nothing, a forced name, or a name that the model picks now."""
+    starts = [_name(ask.forced[index % len(ask.forced)]) if ask.forced else "" for ask, index in wanted]
+    open_ = [i for i, (ask, _) in enumerate(wanted) if ask.allowed]
+    if not open_:
+        return starts
+    names = [
+        replace(
+            decoding.sampling(),
+            stop=(),
+            max_tokens=NAME_TOKENS,
+            choices=tuple(map(_name, wanted[i][0].allowed)),
+        )
+        for i in open_
+    ]
+    picked = completed(
+        [_request(wanted[i][0], "", name, seed, wanted[i][1]) for i, name in zip(open_, names, strict=True)]
+    )
+    for i, name, done in zip(open_, names, picked.completions, strict=True):
+        if done.text not in name.choices:
+            raise EngineError(f"the engine wrote {done.text[:40]!r} where only {name.choices} were allowed")
+        starts[i] = done.text
+    return starts
+
+
+def _name(strategy: Strategy) -> str:
+    return completion(strategy, "").rstrip()
+
+
+def _request(ask: Ask, start: str, sampling: Sampling, seed: int, index: int) -> GenerationRequest:
+    return GenerationRequest(
+        ask.problem.id, ask.prompt + start, sampling, seed, index, "", ask.add_special_tokens
+    )
+
+
+def _row(ask: Ask, index: int, start: str, done: Completion) -> dict[str, Any]:
     return {
         "problem_id": ask.problem.id, "gold": ask.problem.gold, "strategy": ask.strategy, "turn": ask.turn,
-        "tried": list(ask.tried), "tried_solutions": list(ask.tried_solutions), "index": request.index,
-        "prompt_hash": content_hash(ask.prompt, 16), "text": done.text, "finish": done.finish,
+        "tried": list(ask.tried), "tried_solutions": list(ask.tried_solutions), "index": index,
+        "prompt_hash": content_hash(ask.prompt, 16), "text": start + done.text, "finish": done.finish,
         "prompt_tokens": done.prompt_tokens, "completion_tokens": done.completion_tokens,
     }  # fmt: skip

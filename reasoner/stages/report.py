@@ -14,9 +14,12 @@ from reasoner.store.rows import read_rows
 
 def write(
     out: Path, title: str, facts: dict[str, str], problems: Path, analysis: Path, evaluations: Sequence[Path],
-    records: Sequence[Path], adapters: Sequence[Path],
+    trained: Sequence[tuple[str, Path, Path]], failed: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Gather what the stages measured; nothing is computed anew."""
+    """Gather what the stages measured; nothing is computed anew. `trained` are (label, records, adapter).
+
+    `failed` says which trainings did not come about, and why.
+    """
     left_out = read_rows(problems / "left-out.jsonl")
     report = RunReport(
         title=title,
@@ -25,10 +28,11 @@ def write(
             HeadlineTable.model_validate(_json(folder / "evaluation.json")) for folder in evaluations
         ),
         few_shot=Analysis.from_row(_json(analysis / "analysis.json")),
-        records=tuple(_records(epoch, folder) for epoch, folder in enumerate(records, start=1)),
-        losses=tuple(_loss(epoch, folder) for epoch, folder in enumerate(adapters, start=1)),
-        left_out=tuple(
-            f"{row['set']} row {row['row']}: {row['reason']}: {row['excerpt']}" for row in left_out
+        records=tuple(_records(label, records) for label, records, _ in trained),
+        losses=tuple(_loss(label, adapter) for label, _, adapter in trained),
+        left_out=(
+            *(f"not trained: {sentence}" for sentence in failed),
+            *(f"{row['set']} row {row['row']}: {row['reason']}: {row['excerpt']}" for row in left_out),
         ),
     )
     write_json(out / "report.json", report.model_dump(mode="json"))
@@ -40,16 +44,16 @@ def read(folder: Path) -> RunReport:
     return RunReport.model_validate(_json(folder / "report.json"))
 
 
-def _records(epoch: int, folder: Path) -> RecordSet:
+def _records(label: str, folder: Path) -> RecordSet:
     facts = _json(folder / "counts.json")["train"]
-    return RecordSet(label=f"epoch {epoch}", counts=facts["counts"], by_strategy=facts["strategies"])
+    return RecordSet(label=label, counts=facts["counts"], by_strategy=facts["strategies"])
 
 
-def _loss(epoch: int, folder: Path) -> Loss:
+def _loss(label: str, folder: Path) -> Loss:
     facts = _json(folder / "training.json")
     train, validation = facts["losses"], facts["validation_losses"]
     return Loss(
-        label=f"epoch {epoch}", records=facts["records"]["kept"], steps=facts["steps"],
+        label=label, records=facts["records"]["kept"], steps=facts["steps"],
         train=train[-1]["loss"] if train else None, validation=validation[-1]["loss"] if validation else None,
         note=f"adapter of step {facts['exported_step']}",
     )  # fmt: skip

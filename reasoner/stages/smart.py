@@ -1,4 +1,4 @@
-"""SMART's own stages: analysis, records of epoch 1 and of later epochs, evaluation of one set."""
+"""SMART's own stages: analysis, the records of every kind, when to stop, evaluation of one set."""
 
 import json
 from collections import Counter
@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reasoner.config.smart import Epoch1Config, Epoch2Config, EvaluationConfig
-from reasoner.errors import CollapseError
+from reasoner.config.smart import ControlConfig, Epoch1Config, Epoch2Config, EvaluationConfig
+from reasoner.errors import CollapseError, DataError
 from reasoner.methods.smart import analysis, epoch1, epoch2
 from reasoner.methods.smart.attempts import Attempt
+from reasoner.methods.smart.controls import given_records, rft_records, shuffled_labels
+from reasoner.methods.smart.convergence import Convergence, convergence
+from reasoner.methods.smart.records import SolutionRecord
 from reasoner.methods.smart.selection import Selection
-from reasoner.records import Problem
-from reasoner.report.headline import headline
-from reasoner.store.rows import write_rows
+from reasoner.records import Problem, Strategy
+from reasoner.report.headline import Answers, headline
+from reasoner.store.rows import read_rows, write_rows
 
 SPLITS = ("train", "validation")
 
@@ -48,26 +51,76 @@ def records_epoch1(
 
 def records_later(
     out: Path, problems: dict[str, list[Problem]], turn1: Sequence[Attempt], turn2: Sequence[Attempt],
-    config: Epoch2Config, seed: int, epoch: int,
+    shown: Sequence[Attempt], config: Epoch2Config, seed: int, epoch: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """Records of a self-sampling epoch for both splits."""
-    chosen = {}
-    for split in SPLITS:
+    """Records of a self-sampling epoch for both splits; `shown` are few-shot attempts, for `disagreement_only`."""
+    contested = analysis.contested(shown) if config.disagreement_only else None
+
+    def chosen(split: str) -> Selection:
         ids = {p.id for p in problems[split]}
         first, second = ([a for a in turn if a.problem_id in ids] for turn in (turn1, turn2))
-        chosen[split] = epoch2.records(problems[split], first, second, config, seed, epoch=epoch)
+        return epoch2.records(problems[split], first, second, config, seed, epoch=epoch, contested=contested)
+
+    return _write_records(out, {split: chosen(split) for split in SPLITS})
+
+
+def records_rejected(
+    out: Path, problems: dict[str, list[Problem]], attempts: Sequence[Attempt], strategy: Strategy,
+    config: ControlConfig, seed: int,
+) -> dict[str, Any]:  # fmt: skip
+    """Rejection sampling for both splits: correct solutions of one strategy."""
+
+    def chosen(split: str) -> Selection:
+        ids = {p.id for p in problems[split]}
+        own = [a for a in attempts if a.problem_id in ids]
+        return rft_records(
+            problems[split], own, strategy, seed, keep=config.keep, max_records=config.max_records
+        )
+
+    return _write_records(out, {split: chosen(split) for split in SPLITS})
+
+
+def records_given(
+    out: Path, problems: dict[str, list[Problem]], max_records: int | None, seed: int
+) -> dict[str, Any]:
+    """The solutions that came with the questions, for both splits."""
+    return _write_records(out, {s: given_records(problems[s], seed, max_records=max_records) for s in SPLITS})
+
+
+def shuffle_labels(out: Path, records: Path, seed: int) -> dict[str, Any]:
+    """The records of `records` with the strategies' names exchanged inside each split."""
+    facts = json.loads((records / "counts.json").read_text())
+    chosen = {}
+    for split in SPLITS:
+        given = [SolutionRecord.from_row(row) for row in read_rows(records / f"{split}.jsonl")]
+        chosen[split] = Selection(shuffled_labels(given, seed), facts[split]["counts"])
     return _write_records(out, chosen)
 
 
-def second_turns(
-    problems: Sequence[Problem], turn1: Sequence[Attempt], config: Epoch2Config, seed: int, epoch: int
-) -> tuple[dict[str, list[tuple[str, str]]], dict[str, int]]:
-    """Failed strategies and solutions by problem id, each a second turn to ask for, and the counts."""
-    queue, counts = epoch2.turn2_queue(problems, turn1, config, seed, epoch=epoch)
-    tried: dict[str, list[tuple[str, str]]] = {}
-    for turn in queue:
-        tried.setdefault(turn.problem_id, []).append((turn.tried[0], turn.tried_solutions[0]))
-    return tried, counts
+def only_strategy(config: ControlConfig, analysis_folder: Path) -> Strategy:
+    """The strategy of a control that has one: the configured one, or the best few-shot strategy on the pool."""
+    if config.strategy != "best":
+        return Strategy(config.strategy)
+    found = analysis.Analysis.from_row(json.loads((analysis_folder / "analysis.json").read_text()))
+    if found.best_single is None:
+        raise DataError(
+            "control.strategy=best: no question has a scored attempt of every strategy; name one, such as cot"
+        )
+    return Strategy(found.best_single)
+
+
+def judge_convergence(
+    out: Path, epochs: Sequence[Sequence[Attempt]], min_delta: float, max_epochs: int
+) -> dict[str, Any]:
+    """Whether another epoch follows: `convergence.json`."""
+    found = convergence(epochs, min_delta, max_epochs)
+    write_json(out / "convergence.json", found.to_row())
+    return {"reason": found.reason, "best": found.best}
+
+
+def read_convergence(folder: Path) -> Convergence:
+    """What `judge_convergence` left."""
+    return Convergence.from_row(json.loads((folder / "convergence.json").read_text()))
 
 
 def require_strategies(out: Path, attempts: Sequence[Attempt], config: EvaluationConfig) -> dict[str, Any]:
@@ -85,12 +138,10 @@ def require_strategies(out: Path, attempts: Sequence[Attempt], config: Evaluatio
 
 
 def evaluate(
-    out: Path, name: str, few_shot: Sequence[Attempt], answers: Sequence[Sequence[Attempt]],
-    config: EvaluationConfig,
-) -> dict[str, Any]:  # fmt: skip
-    """Measure one set: the base few-shot a strategy, then every epoch; `evaluation.json` is a `HeadlineTable`."""
-    policies = [(f"epoch {number}", attempts) for number, attempts in enumerate(answers, start=1)]
-    table = headline(name, few_shot, policies, confidence=config.confidence)
+    out: Path, name: str, few_shot: Sequence[Attempt], answered: Sequence[Answers], config: EvaluationConfig
+) -> dict[str, Any]:
+    """Measure one set: the base few-shot, then every policy; `evaluation.json` is a `HeadlineTable`."""
+    table = headline(name, few_shot, answered, confidence=config.confidence)
     write_json(out / "evaluation.json", table.model_dump(mode="json"))
     return {"set": name, "accuracy": {row.label: row.accuracy.to_row() for row in table.rows}}
 

@@ -1,30 +1,34 @@
 """SMART step by step in one plain folder, as the original scripts work: no server, no cache, files to look at.
 
-    DIR/config.json            the configuration of every step
+    DIR/config.json            the configuration of every step; code.json and code.zip say what code
     DIR/problems/              train, validation and evaluation questions
     DIR/few-shot/cot-1/        completions and attempts of one strategy and part
     DIR/analysis.json
     DIR/epoch1/{records,adapter,model}/    DIR/epoch2/{turn1,turn2,records,adapter,model}/
-    DIR/evaluation/            one file a model and set
+    DIR/evaluation/            one folder a model and set
 
 Completions still go through the ledger and training through its checkpoints, so a step that was cut off goes on.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from reasoner.config.smart import SmartConfig
+from reasoner.config.smart import ModelConfig, SmartConfig, TrainConfig
 from reasoner.engines.pool import EnginePool
 from reasoner.errors import DataError, UsageError
 from reasoner.home import Home
-from reasoner.ids import content_hash, file_hash
-from reasoner.methods.smart.evaluation import evaluate
-from reasoner.models import resolve
-from reasoner.records import Strategy
-from reasoner.stages import generation, smart, training, verdicts
+from reasoner.methods.smart.attempts import Attempt
+from reasoner.models import ResolvedModel, resolve
+from reasoner.provenance import save_code
+from reasoner.records import Problem, Strategy
+from reasoner.report.headline import Answers
+from reasoner.stages import generation, policy, smart, training, verdicts
 from reasoner.stages import problems as questions
+from reasoner.stages.smart_merge import export_checkpoints
 from reasoner.workbench import ModelFolder, Workbench
 
 PARTS = 5
@@ -64,6 +68,7 @@ class SmartFolder:
         if not (path / "problems" / "left-out.jsonl").is_file():
             questions.prepare(_made(path / "problems"), config.data, config.seed)
         saved.write_text(text)
+        save_code(path)
         return folder
 
     def infer(self, strategy: Strategy, part: int) -> dict[str, Any]:
@@ -78,7 +83,7 @@ class SmartFolder:
             made = generation.generate(
                 out, bench, asks, self._base(), self.config.engine, decoding, 1, self.config.seed
             )
-        return made | verdicts.judge(out, out, self.config.verify)
+            return made | verdicts.judge(out, out, self.config.verify, bench.child_progress)
 
     def analyse(self) -> dict[str, Any]:
         return smart.analyse(self.path, self._few_shot())
@@ -92,76 +97,128 @@ class SmartFolder:
             verdicts.read([self._need(self._epoch(epoch) / turn, "smart-sample")])
             for turn in ("turn1", "turn2")
         )
-        return smart.records_later(out, pool, first, second, self.config.epoch2, self.config.seed, epoch)
+        shown = self._few_shot() if self.config.epoch2.disagreement_only else []
+        return smart.records_later(
+            out, pool, first, second, shown, self.config.epoch2, self.config.seed, epoch
+        )
 
-    def train(self, epoch: int) -> dict[str, Any]:
-        """Fine-tune on the epoch's records and merge."""
+    def train(
+        self,
+        epoch: int,
+        batch_size: int | None = None,
+        grad_accum: int | None = None,
+        record: Path | None = None,
+    ) -> dict[str, Any]:
+        """Fine-tune on the epoch's records and merge; the two numbers replace those of the configuration.
+
+        With `record` the checkpoints are also left under RECORD/DATE-TIME/MODEL/checkpoint-N, each an adapter that
+        `smart-merge` takes, with the code and the configuration beside them.
+        """
         records = self._need(self._epoch(epoch) / "records", f"smart-records {epoch}")
         start = self.model(epoch - 1) if self.config.epoch2.init == "epoch1" else self._base()
         adapter, merged = (_fresh(self._epoch(epoch) / name) for name in ("adapter", "model"))
-        config, prompt = self.config.train_for(epoch), self.config.prompt
+        given = {"batch_size": batch_size, "grad_accum": grad_accum}
+        changed = {name: value for name, value in given.items() if value is not None}
+        config = TrainConfig.model_validate(self.config.train_for(epoch).model_dump() | changed)
+        prompt = self.config.prompt
+        self._save(self._epoch(epoch), config)
         with self._bench(f"train epoch {epoch}") as bench:
             facts = training.train(adapter, bench, records, start, config, prompt, self.config.seed + epoch)
             merged_facts = training.merge(
                 merged, bench, start, adapter, records, prompt, self.config.train.merge_dtype
             )
-        return {"training": facts, "merge": merged_facts}
+            done: dict[str, Any] = {"training": facts, "merge": merged_facts}
+            if record is not None:
+                done["record"] = self._record(record, bench.work / "sft", start, adapter, config)
+        return done
 
-    def sample(self, epoch: int) -> dict[str, Any]:
-        """The policy's own samples, both turns, with verdicts."""
-        model, config, pool = self.model(epoch - 1), self.config.epoch2, self._pool()
-        seed, counts = self.config.seed + epoch, {}
-        tried = None
+    def sample(self, epoch: int, model: str | None = None) -> dict[str, Any]:
+        """The policy's own samples, both turns, with verdicts; `model` instead of the epoch before's own."""
+        policy_model, pool = self._model_or(model, epoch - 1), self._pool()
+        counts: dict[str, Any] = {}
+        first: list[Attempt] | None = None
         with self._bench(f"sample epoch {epoch}") as bench:
-            for turn in ("turn1", "turn2"):
-                out = _made(self._epoch(epoch) / turn)
-                asks = generation.policy_asks(pool, tried, self.config.prompt, model.path)
-                generation.generate(
-                    out, bench, asks, model, self.config.engine, config.decoding, config.samples, seed
+            for name, how in (("turn1", self.config.sampling(1)), ("turn2", self.config.sampling(2))):
+                out = _made(self._epoch(epoch) / name)
+                policy.sample(
+                    out, bench, pool, first, policy_model, how, self.config.epoch2, self.config.seed, epoch
                 )
-                counts[turn] = verdicts.judge(out, out, self.config.verify)
-                if turn == "turn1":
-                    tried, _ = smart.second_turns(pool, verdicts.read([out]), config, self.config.seed, epoch)
+                counts[name] = verdicts.judge(out, out, self.config.verify, bench.child_progress)
+                first = verdicts.read([out])
         return counts
 
-    def evaluate(self, name: str, epoch: int) -> dict[str, Any]:
-        """First-attempt accuracy of an epoch's policy on one evaluation set."""
-        split = self.path / "problems" / f"eval-{name}.jsonl"
-        if not split.is_file():
-            there = sorted(p.stem.removeprefix("eval-") for p in split.parent.glob("eval-*.jsonl"))
-            raise DataError(f"no evaluation set {name!r} in {self.path}; there are: {', '.join(there)}")
-        model, out = self.model(epoch), _made(self.path / "evaluation" / f"epoch{epoch}-{name}")
-        asks = generation.policy_asks(
-            questions.read(split.parent, f"eval-{name}"), None, self.config.prompt, model.path
-        )
+    def evaluate(self, name: str, epoch: int, model: str | None = None) -> dict[str, Any]:
+        """Everything that is measured of a policy on one set (METHODS 2.8); `model` instead of the epoch's own."""
+        questions_, how = self._evaluation_set(name), self.config.evaluation
+        policy_model = self._model_or(model, epoch)
+        label = f"epoch {epoch}" if model is None else model
+        out = _made(self.path / "evaluation" / f"{label}-{name}".replace(" ", "").replace("/", "_"))
+        passes = [("turn1", self.config.answering(1), True),
+                  ("turn2", self.config.answering(2), how.second_turn != "none"),
+                  ("each", self.config.answering_each(), how.each_strategy != "none")]  # fmt: skip
+        found: dict[str, list[Attempt]] = {}
         with self._bench(f"evaluate {name}") as bench:
-            decoding = self.config.evaluation.decoding
-            generation.generate(out, bench, asks, model, self.config.engine, decoding, 1, self.config.seed)
-        verdicts.judge(out, out, self.config.verify)
-        found = evaluate(verdicts.read([out]), confidence=self.config.evaluation.confidence).to_row()
-        smart.write_json(out / "evaluation.json", found)
-        return found
+            for step, asked, due in passes:
+                if due:
+                    folder, first = _made(out / step), found.get("turn1") if step == "turn2" else None
+                    policy.answer(folder, bench, questions_, first, policy_model, asked, self.config.seed)
+                    verdicts.judge(folder, folder, self.config.verify, bench.child_progress)
+                    found[step] = verdicts.read([folder])
+        answers = Answers(label, found["turn1"], "policy", found.get("turn2", []), found.get("each", []))
+        few_shot = [a for a in self._few_shot(needed=False) if a.problem_id in {p.id for p in questions_}]
+        smart.evaluate(out, name, few_shot, [answers], how)
+        row: dict[str, Any] = json.loads((out / "evaluation.json").read_text())["rows"][-1]
+        return {key: value for key, value in row.items() if value not in (None, [])}
 
     def model(self, epoch: int) -> ModelFolder:
         """The merged model of an epoch; epoch 0 is the base."""
         if epoch == 0:
             return self._base()
         folder = self._need(self._epoch(epoch) / "model", "smart-train")
-        weights = sorted(folder.glob("*.safetensors"))
-        return ModelFolder(
-            folder, content_hash([file_hash(path) for path in weights]), self.config.model.path
-        )
+        return ModelFolder(folder, self._resolved(str(folder)).fingerprint, self.config.model.path)
+
+    def _model_or(self, path: str | None, epoch: int) -> ModelFolder:
+        if path is None:
+            return self.model(epoch)
+        found = self._resolved(path)
+        return ModelFolder(found.folder, found.fingerprint, path)
+
+    def _resolved(self, path: str) -> ResolvedModel:
+        return resolve(ModelConfig(path=path), Home.from_environment().path)
+
+    def _evaluation_set(self, name: str) -> list[Problem]:
+        folder = self.path / "problems"
+        if not (folder / f"eval-{name}.jsonl").is_file():
+            there = sorted(p.stem.removeprefix("eval-") for p in folder.glob("eval-*.jsonl"))
+            raise DataError(f"no evaluation set {name!r} in {self.path}; there are: {', '.join(there)}")
+        return questions.read(folder, f"eval-{name}")
+
+    def _save(self, folder: Path, training_config: TrainConfig) -> None:
+        """What a training was made with: the whole configuration, the training's own, and the code."""
+        (_made(folder) / "config.json").write_text(self.config.model_dump_json(indent=1) + "\n")
+        (folder / "train.json").write_text(training_config.model_dump_json(indent=1) + "\n")
+        save_code(folder)
+
+    def _record(
+        self, record: Path, work: Path, start: ModelFolder, adapter: Path, config: TrainConfig
+    ) -> str:
+        """The original's layout; see `train`."""
+        moment = datetime.now().strftime("%Y-%m-%d-%H-%M-%S")
+        out = record / moment / self.config.model.path.strip("/").replace("/", "_").replace(":", "_")
+        self._save(out, config)
+        export_checkpoints(work, out, start.path, adapter)
+        return str(out)
 
     def _base(self) -> ModelFolder:
         found = resolve(self.config.model, Home.from_environment().path)
         return ModelFolder(found.folder, found.fingerprint, self.config.model.path)
 
-    def _pool(self) -> list[Any]:
+    def _pool(self) -> list[Problem]:
         return questions.read(self.path / "problems", "pool")
 
-    def _few_shot(self) -> list[Any]:
+    def _few_shot(self, *, needed: bool = True) -> list[Attempt]:
         parts = sorted(path.parent for path in (self.path / "few-shot").glob(f"*/{verdicts.FILE}"))
-        if not parts:
+        if needed and not parts:
             raise DataError(
                 f"{self.path} has no few-shot results; run: reasoner smart-infer MODEL {self.path} STRATEGY PART"
             )

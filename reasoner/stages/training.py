@@ -67,7 +67,7 @@ def train(
         train_rows=bench.work / "train.jsonl",
         validation_rows=bench.work / "validation.jsonl" if rows["validation"] else None,
         output=out, work=bench.work / "sft", end_token=renderer.end_token, train=config, seed=seed,
-        add_special_tokens=not renderer.has_chat_template,
+        add_special_tokens=not renderer.has_chat_template, sizes=bench.home.micro_batches,
     )  # fmt: skip
     with bench.engines.without_engine():
         done = run_sft(spec, bench.logs / f"train-{bench.work.name}.log", bench.child_progress)

@@ -1,7 +1,7 @@
 """Judges completions: `completions.jsonl` in, `attempts.jsonl` out. Needs no accelerator and no model."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,27 +18,17 @@ from reasoner.verifiers.solutions import Answer, verify_solutions
 FILE = "attempts.jsonl"
 
 
-def judge(out: Path, completions: Path, config: VerifyConfig) -> dict[str, Any]:
-    """Write one attempt a completion; returns counts by outcome and reason.
+NO_STRATEGY = Verdict(Outcome.INCORRECT, "no_strategy")
 
-    A response without a strategy's name is incorrect (reason `no_strategy`) and is not run.
-    """
-    rows = read_rows(completions / COMPLETIONS)
-    parsed = [_parts(row) for row in rows]
-    wanted = [i for i, parts in enumerate(parsed) if parts.strategy is not None]
-    answers = [
-        Answer(parts.strategy, parts.solution, row["gold"])
-        for row, parts in zip(rows, parsed, strict=True)
-        if parts.strategy
-    ]
-    verdicts = [Verdict(Outcome.INCORRECT, "no_strategy")] * len(rows)
-    for i, verdict in zip(
-        wanted, verify_solutions(answers, workers=config.workers, timeout=config.timeout), strict=True
-    ):
-        verdicts[i] = verdict
-    attempts = [
-        _attempt(row, parts, verdict) for row, parts, verdict in zip(rows, parsed, verdicts, strict=True)
-    ]
+OnProgress = Callable[[dict[str, Any]], None]
+"""Takes `done` and `total` verdicts, such as `Workbench.child_progress`."""
+
+
+def judge(
+    out: Path, completions: Path, config: VerifyConfig, on_progress: OnProgress | None = None
+) -> dict[str, Any]:
+    """Write one attempt a completion; returns counts by outcome and reason."""
+    attempts = judged(read_rows(completions / COMPLETIONS), config, on_progress)
     _stop_if_unscored(attempts, config)
     write_rows(out / FILE, [attempt.to_row() for attempt in attempts])
     return {
@@ -46,6 +36,36 @@ def judge(out: Path, completions: Path, config: VerifyConfig) -> dict[str, Any]:
         "outcomes": dict(sorted(Counter(str(a.verdict.outcome) for a in attempts).items())),
         "reasons": dict(sorted(Counter(a.verdict.reason for a in attempts).items())),
     }
+
+
+def judged(
+    rows: Sequence[dict[str, Any]], config: VerifyConfig, on_progress: OnProgress | None = None
+) -> list[Attempt]:
+    """One attempt a row of completions, in order, with this version's verdict.
+
+    A response without a strategy's name is incorrect (reason `no_strategy`) and is not run.
+    """
+    parsed: list[Parts] = []
+    answers: dict[int, Answer] = {}
+    for i, row in enumerate(rows):
+        parts = _parts(row)
+        parsed.append(parts)
+        if parts.strategy is not None:
+            answers[i] = Answer(parts.strategy, parts.solution, row["gold"])
+
+    def show(done: int, total: int) -> None:
+        if on_progress is not None:
+            skipped = len(rows) - total
+            on_progress({"done": skipped + done, "total": len(rows)})
+
+    found = verify_solutions(
+        list(answers.values()), workers=config.workers, timeout=config.timeout, on_progress=show
+    )
+    verdicts = dict(zip(answers, found, strict=True))
+    return [
+        _attempt(row, parts, verdicts.get(i, NO_STRATEGY))
+        for i, (row, parts) in enumerate(zip(rows, parsed, strict=True))
+    ]
 
 
 def read(folders: Sequence[Path]) -> list[Attempt]:

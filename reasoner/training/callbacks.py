@@ -64,3 +64,17 @@ def sealing(work: Path, limit: int) -> Any:
                 rotate(work, limit)
 
     return Sealing()
+
+
+def counting_epochs(sampler: Any) -> Any:
+    """A callback that tells `sampler` each epoch.
+
+    The Trainer tells it, too, but does not reach a sampler behind the wrappers of a resumed run of several processes.
+    """
+    from transformers import TrainerCallback
+
+    class CountingEpochs(TrainerCallback):
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            sampler.set_epoch(int(state.epoch or 0))
+
+    return CountingEpochs()

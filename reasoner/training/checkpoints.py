@@ -39,6 +39,11 @@ def seal(folder: Path) -> None:
     missing = [name for name in REQUIRED if not (folder / name).is_file()]
     if missing or not list(folder.glob("rng_state*.pth")):
         raise TrainingError(f"The checkpoint {folder} lacks {', '.join(missing) or 'its random state'}")
+    mark(folder)
+
+
+def mark(folder: Path) -> None:
+    """Write the marker that says that the folder is complete, with the hash of every file in it."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != MARKER)
     write_json(folder / MARKER, {str(p.relative_to(folder)): file_hash(p) for p in files})
 

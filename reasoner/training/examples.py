@@ -5,6 +5,7 @@ over the boundary and the model is trained on exactly the prompt tokens that it 
 than the limit is left out and counted; nothing is ever cut (METHODS 2.6).
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,13 +154,27 @@ def check_batches(
     for start in range(0, len(rows), batch_size):
         chosen = range(start, min(start + batch_size, len(rows)))
         batch = collate([dict(rows[i]) for i in chosen])
-        columns = (batch["input_ids"].tolist(), batch["labels"].tolist(), batch["attention_mask"].tolist())
+        columns = _records_of(batch)
+        if len(columns[0]) != len(chosen):
+            raise TrainingError(f"A batch of {len(chosen)} records holds {len(columns[0])}")
         for i, ids, labels, attended in zip(chosen, *columns, strict=True):
             problem = _fault(
                 ids, labels, attended, encoder.prompt_ids(encoded[i].example.prompt), encoder.end_id
             )
             if problem:
                 raise TrainingError(f"Bad loss mask in record {encoded[i].example.problem_id}: {problem}")
+
+
+def _records_of(batch: Any) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
+    """Tokens, labels and attended positions of a collated batch, record by record, padded or packed."""
+    ids, labels = batch["input_ids"].tolist(), batch["labels"].tolist()
+    if "attention_mask" in batch:
+        return ids, labels, batch["attention_mask"].tolist()
+    starts = batch["cu_seq_lens_q"].tolist()
+    places = [slice(a, b) for a, b in itertools.pairwise(starts)]
+    positions = batch["position_ids"].tolist()[0]
+    attended = [[int(p == i) for i, p in enumerate(positions[place])] for place in places]
+    return [ids[0][place] for place in places], [labels[0][place] for place in places], attended
 
 
 def _fault(

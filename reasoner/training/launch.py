@@ -13,6 +13,7 @@ from typing import Any
 
 from reasoner import errors
 from reasoner.errors import ChildFailedError, ReasonerError, UsageError
+from reasoner.hardware import compute_environment
 from reasoner.process.child import run_child
 from reasoner.training.adapter import TRAINING
 from reasoner.training.runtime import ERROR_FILE, METRICS_FILE
@@ -86,7 +87,7 @@ def _run(
     explained = work / ERROR_FILE
     explained.unlink(missing_ok=True)
     try:
-        run_child(argv, log=log, on_progress=on_progress, timeout=timeout)
+        run_child(argv, log=log, on_progress=on_progress, timeout=timeout, env=compute_environment())
     except ChildFailedError as failure:
         try:
             found = json.loads(explained.read_text(encoding="utf-8"))

@@ -50,6 +50,16 @@ def pick_device(device: str) -> str:
     return "cuda" if available and device != "cpu" else "cpu"
 
 
+def device_name(device: str) -> str:
+    """The accelerator's name and memory, such as `NVIDIA H100 80GB HBM3, 79 GiB`; `cpu` for the CPU."""
+    if device != "cuda":
+        return device
+    import torch
+
+    facts = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return f"{facts.name}, {round(facts.total_memory / 2**30)} GiB"
+
+
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer of a model or adapter folder. Raises `ModelError`."""
     from transformers import AutoTokenizer
@@ -60,8 +70,11 @@ def load_tokenizer(folder: Path) -> Any:
         raise ModelError(f"No usable tokenizer in {folder}: {first_line(error)}") from error
 
 
-def load_model(folder: Path, dtype: str) -> Any:
-    """The causal language model in a folder, safetensors only, on the CPU. Raises `ModelError`."""
+def load_model(folder: Path, dtype: str, attention: str | None = None) -> Any:
+    """The causal language model in a folder, safetensors only, on the CPU. Raises `ModelError`.
+
+    `attention` is transformers' name of an attention function; unset leaves its choice.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -74,6 +87,7 @@ def load_model(folder: Path, dtype: str) -> Any:
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
+            attn_implementation=attention,
         )
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise ModelError(f"The model in {folder} cannot be loaded: {first_line(error)}") from error

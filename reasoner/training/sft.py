@@ -1,14 +1,15 @@
 """Supervised fine-tuning with LoRA, as a program: `python -m reasoner.training.sft SPEC.json`.
 
 Covers: TRL's SFTTrainer on rows that are tokenised already (nothing is cut or tokenised again), loss on the
-completion only, LoRA through `peft_config`, resuming from the last complete checkpoint, halving the
+completion only, LoRA through `peft_config`, packing where the machine has a kernel for it and batches of like
+length elsewhere, resuming from the last complete checkpoint, halving the
 micro-batch when the device runs out of memory, export of the adapter with the lowest validation loss (of the
 last step without validation rows).
 
 Guarantees: on the CPU, with the same number of threads, a run that was killed and resumed ends with the same
 bytes as one that was not. Departs from SMART's code: loss on the completion only, long records dropped.
 
-Not covered: packing, quantised bases, full fine-tuning.
+Not covered: quantised bases, full fine-tuning.
 """
 
 import gc
@@ -24,20 +25,18 @@ from reasoner.errors import ModelError, TrainingError, UsageError
 from reasoner.hardware import cpu_computes_bf16
 from reasoner.ids import canonical, content_hash, file_hash
 from reasoner.process.progress import report
-from reasoner.training import adapter, checkpoints, runtime
+from reasoner.training import adapter, checkpoints, packing, runtime
 from reasoner.training.examples import EncodedSet, Encoder, read_examples
+from reasoner.training.micro_batch import Batch, BatchRecord, Memory
 from reasoner.training.specs import SftSpec
-from reasoner.training.trainer import Batch, Job
+from reasoner.training.trainer import Job
 
 VERSION = 1
 """Part of the identity of a work folder; raised when the meaning of a checkpoint changes."""
 
-BATCH_FILE = "batch.json"
-"""In the work folder: the micro-batch that fits, and the halvings that found it."""
 
-
-def identity(spec: SftSpec, device: str) -> str:
-    """The hash of all that decides the adapter: rows, base, settings, seed, device, library versions."""
+def identity(spec: SftSpec, device: str, attention: packing.Attention) -> str:
+    """The hash of all that decides the adapter: rows, base, settings, seed, device, attention, library versions."""
     from importlib.metadata import version
 
     base: Any = spec.base_fingerprint or [
@@ -46,15 +45,31 @@ def identity(spec: SftSpec, device: str) -> str:
         if p.is_file()
     ]
     rows = [file_hash(p) if p else "" for p in (spec.train_rows, spec.validation_rows)]
-    settings = [spec.train, spec.seed, spec.end_token, spec.add_special_tokens, spec.processes, device]
+    settings = [
+        spec.train,
+        spec.seed,
+        spec.end_token,
+        spec.add_special_tokens,
+        spec.processes,
+        device,
+        attention,
+    ]
     libraries = [version(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")]
     return content_hash([VERSION, spec.base_name, base, rows, settings, libraries])
 
 
+def base_config(spec: SftSpec) -> dict[str, Any]:
+    """The base's config.json. Raises `ModelError`."""
+    path = spec.base / "config.json"
+    if not path.is_file():
+        raise ModelError(f"{spec.base} is not a model folder: config.json is missing")
+    config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return config
+
+
 def encode_rows(spec: SftSpec, encoder: Encoder) -> tuple[EncodedSet, EncodedSet | None]:
     """Training and validation rows as tokens. Raises `TrainingError` when too few are left."""
-    config = json.loads((spec.base / "config.json").read_text(encoding="utf-8"))
-    positions = config.get("max_position_embeddings")
+    positions = base_config(spec).get("max_position_embeddings")
     limit = min(spec.train.max_length, positions) if isinstance(positions, int) else spec.train.max_length
     train = encoder.encode_all(read_examples(spec.train_rows), limit)
     need = spec.train.min_records
@@ -69,30 +84,6 @@ def encode_rows(spec: SftSpec, encoder: Encoder) -> tuple[EncodedSet, EncodedSet
     if validation.given and not validation.kept:
         raise TrainingError(f"All {validation.given} validation records are longer than {limit} tokens")
     return train, validation if validation.kept else None
-
-
-class BatchRecord:
-    """The micro-batch of a work folder and its halvings, kept over a crash."""
-
-    def __init__(self, spec: SftSpec, fresh: bool) -> None:
-        self.path = spec.work / BATCH_FILE
-        self.batch = Batch(spec.train.batch_size, spec.train.grad_accum)
-        self.halvings: list[dict[str, int]] = []
-        if fresh:
-            self.path.unlink(missing_ok=True)
-        elif self.path.is_file():
-            known = json.loads(self.path.read_text(encoding="utf-8"))
-            self.batch, self.halvings = Batch(**known["batch"]), known["halvings"]
-
-    def halve(self, step: int) -> bool:
-        """Take the next smaller micro-batch and write it down; False if there is none."""
-        smaller = self.batch.halved()
-        if smaller is None:
-            return False
-        self.batch = smaller
-        self.halvings.append({"step": step, "batch_size": smaller.size, "grad_accum": smaller.accum})
-        checkpoints.write_json(self.path, {"batch": canonical(smaller), "halvings": self.halvings})
-        return True
 
 
 def train_to_end(job: Job, record: BatchRecord, resume: Path | None) -> None:
@@ -145,13 +136,42 @@ def training_record(job: Job, record: BatchRecord, last: Path, chosen: Path) -> 
         "modules": modules,
         "modules_absent": sorted(set(spec.train.lora.modules) - set(modules)),
         "batch": canonical(record.batch),
+        "packing": packing_facts(job),
         "halvings": record.halvings,
+        "batch_remembered": record.remembered,
         "steps": state["global_step"],
         "losses": losses(history, spec.train.logging_steps),
         "validation_losses": [
             {"step": row["step"], "loss": row["eval_loss"]} for row in history if "eval_loss" in row
         ],
         "exported_step": checkpoints.step_of(chosen),
+    }
+
+
+def memory_of(job: Job) -> Memory:
+    """Where the micro-batch that fits is remembered: by all that decides how much memory a record takes."""
+    spec, train = job.spec, job.spec.train
+    kind = {
+        "model": spec.base_name,
+        "fingerprint": spec.base_fingerprint,
+        "device": runtime.device_name(job.device),
+        "max_length": train.max_length,
+        "precision": train.precision,
+        "gradient_checkpointing": train.gradient_checkpointing,
+        "lora": canonical(train.lora),
+        "packed": job.attention.packed,
+        "processes": spec.processes,
+    }
+    return Memory(spec.sizes, kind)
+
+
+def packing_facts(job: Job) -> dict[str, Any]:
+    """How records were laid into batches, for training.json."""
+    packed = job.attention.packed
+    return {
+        "packed": packed,
+        "attention": job.attention.name,
+        "order": "random" if packed or job.spec.train.packing == "off" else "by length",
     }
 
 
@@ -186,8 +206,7 @@ def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None])
     started = time.monotonic()
     device = runtime.pick_device(spec.device)
     spec = with_precision(spec, device)
-    if not (spec.base / "config.json").is_file():
-        raise ModelError(f"{spec.base} is not a model folder: config.json is missing")
+    attention = packing.choose(spec.train.packing, device, spec.train.precision, base_config(spec), log)
     tokenizer = runtime.load_tokenizer(spec.base)
     encoder = Encoder(tokenizer, spec.end_token, add_special_tokens=spec.add_special_tokens)
     if encoder.end_id not in runtime.stop_ids(spec.base, tokenizer):
@@ -202,17 +221,21 @@ def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None])
     else:
         log = _silent
     with processes.main_process_first():
-        resume = checkpoints.open_work(spec.work, identity(spec, device), log)
+        resume = checkpoints.open_work(spec.work, identity(spec, device, attention), log)
     training, validation = encode_rows(spec, encoder)
-    job = Job(spec, device, encoder, training, validation, report, log)
-    record = BatchRecord(spec, fresh=resume is None)
+    job = Job(spec, device, attention, encoder, training, validation, report, log)
+    asked = Batch(spec.train.batch_size, spec.train.grad_accum)
+    with processes.main_process_first():
+        record = BatchRecord(spec.work, asked, memory_of(job), fresh=resume is None)
     announce(job, record.batch, log)
+    record.announce(log)
     if resume is not None:
         log(f"going on from step {checkpoints.step_of(resume)}")
     train_to_end(job, record, resume)
     processes.wait_for_everyone()
     if processes.is_main_process:
         publish(job, record)
+        record.keep()
         done = checkpoints.step_of(resume) if resume else 0
         seconds = round(time.monotonic() - started, 3)
         metrics = {"resumed_from_step": done, "seconds": seconds, **runtime.peak_memory(device)}

@@ -75,6 +75,8 @@ class SftSpec(Spec):
     """JSON Lines of validation examples; with them the adapter of lowest validation loss is exported."""
     base_fingerprint: str = ""
     """Fingerprint of the base's files, written into the adapter and checked by the merge."""
+    sizes: Path | None = None
+    """Folder of notes on the micro-batch that fitted a model, device and length; unset remembers nothing."""
     seed: int = 0
     add_special_tokens: bool = False
     """False for prompts rendered with a chat template, which hold their special tokens already."""

@@ -12,26 +12,14 @@ from typing import Any, cast
 
 from reasoner.errors import ModelError
 from reasoner.training import runtime
-from reasoner.training.callbacks import reporting, sealing
+from reasoner.training.callbacks import counting_epochs, reporting, sealing
 from reasoner.training.examples import EncodedSet, Encoder, check_batches
+from reasoner.training.micro_batch import Batch
+from reasoner.training.ordering import GroupedSampler
+from reasoner.training.packing import Attention
 from reasoner.training.specs import SftSpec
 
 OPTIMISER = "adamw_torch"
-
-
-@dataclass(frozen=True)
-class Batch:
-    """How the effective batch is cut: `size` records a micro-step, `accum` micro-steps a step."""
-
-    size: int
-    accum: int
-
-    def halved(self) -> "Batch | None":
-        """The same effective batch in micro-batches of at most half the size; None for a micro-batch of 1."""
-        for size in range(self.size // 2, 0, -1):
-            if self.size % size == 0:
-                return Batch(size, self.accum * (self.size // size))
-        return None
 
 
 def present_modules(model: Any, wanted: tuple[str, ...]) -> list[str]:
@@ -52,7 +40,7 @@ def present_modules(model: Any, wanted: tuple[str, ...]) -> list[str]:
     return found
 
 
-def trainer_config(spec: SftSpec, batch: Batch, device: str, evaluate: bool) -> Any:
+def trainer_config(spec: SftSpec, batch: Batch, device: str, evaluate: bool, packed: bool) -> Any:
     """TRL's configuration. Every step's loss is logged, so that a resumed run has the same log."""
     from trl import SFTConfig
 
@@ -62,7 +50,8 @@ def trainer_config(spec: SftSpec, batch: Batch, device: str, evaluate: bool) -> 
         # Rows come tokenised, with labels: skip TRL's preparation, which would cut at max_length.
         dataset_kwargs={"skip_prepare_dataset": True},
         max_length=None,
-        packing=False,
+        packing=False,  # TRL's packing would change the records of a step; see packing.py
+        padding_free=packed,
         per_device_train_batch_size=batch.size,
         per_device_eval_batch_size=batch.size,
         gradient_accumulation_steps=batch.accum,
@@ -106,12 +95,24 @@ def dataset_of(encoded: EncodedSet) -> Any:
     )
 
 
+def ordered_trainer(sampler: GroupedSampler | None, **arguments: Any) -> Any:
+    """An SFTTrainer that takes its records in `sampler`'s order, or in its own."""
+    from trl import SFTTrainer
+
+    class OrderedTrainer(SFTTrainer):
+        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+            return sampler if sampler is not None else super()._get_train_sampler(train_dataset)
+
+    return OrderedTrainer(**arguments)
+
+
 @dataclass
 class Job:
     """One training: the spec with its encoded rows and whatever else an attempt needs."""
 
     spec: SftSpec
     device: str
+    attention: Attention
     encoder: Encoder
     train: EncodedSet
     validation: EncodedSet | None
@@ -121,17 +122,20 @@ class Job:
     def trainer(self, batch: Batch) -> Any:
         """A new SFTTrainer on a freshly loaded base, after its collated batches were checked."""
         from transformers import PrinterCallback
-        from trl import SFTTrainer
 
         spec = self.spec
         in_bf16 = self.device == "cuda" and spec.train.precision == "bf16"
-        model = runtime.load_model(spec.base, "bfloat16" if in_bf16 else "float32")
+        model = runtime.load_model(
+            spec.base, "bfloat16" if in_bf16 else "float32", attention=self.attention.name
+        )
         tokenizer = self.encoder.tokenizer
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token or self.encoder.end_token
-        trainer = SFTTrainer(
+        sampler = self.sampler(batch)
+        trainer = ordered_trainer(
+            sampler,
             model=model,
-            args=trainer_config(spec, batch, self.device, self.validation is not None),
+            args=trainer_config(spec, batch, self.device, self.validation is not None, self.attention.packed),
             train_dataset=dataset_of(self.train),
             eval_dataset=dataset_of(self.validation) if self.validation else None,
             processing_class=tokenizer,
@@ -139,6 +143,7 @@ class Job:
             callbacks=[
                 reporting(self.report, self.log, spec.train.logging_steps),
                 sealing(spec.work, spec.train.save_total_limit),
+                *([counting_epochs(sampler)] if sampler else []),
             ],
         )
         trainer.remove_callback(PrinterCallback)
@@ -146,6 +151,13 @@ class Job:
             if rows is not None:
                 check_batches(rows.kept, cast(Any, data), trainer.data_collator, self.encoder, batch.size)
         return trainer
+
+    def sampler(self, batch: Batch) -> GroupedSampler | None:
+        """The order by length of a padded training; None where the Trainer's random order is kept."""
+        if self.attention.packed or self.spec.train.packing == "off":
+            return None
+        lengths = [len(e.input_ids) for e in self.train.kept]
+        return GroupedSampler(lengths, batch.size * batch.accum * self.spec.processes, self.spec.seed)
 
     def _lora(self, model: Any) -> Any:
         from peft import LoraConfig

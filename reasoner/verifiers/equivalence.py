@@ -23,7 +23,7 @@ from reasoner.verifiers.quantities import (
 )
 from reasoner.verifiers.shapes import Shape, interval_of, shape, without_membership
 from reasoner.verifiers.statement import is_words
-from reasoner.verifiers.units import Measure, conflicting, measure
+from reasoner.verifiers.units import conflicting, measure
 
 MAX_LENGTH = 4000
 """Characters of the longest answer that is compared other than letter by letter."""
@@ -39,7 +39,9 @@ _RATIO = re.compile(r"^[^:]+(?::[^:]+)+$")
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _BRACKETED_COMMA = re.compile(r"[(\[][^()\[\]]*[0-9],[0-9]{3}")
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{4,}")
-_TWO_NUMBERS = re.compile(r"(?<!\\frac )(?<![0-9_])[0-9]+ +[0-9]")
+_TWO_NUMBERS = re.compile(
+    r"(?<!\\frac )(?<![0-9_])[0-9]+ +[0-9]|(?<![A-Za-z0-9_.^{}\]\\])(?:[0-9]+|\{[0-9]+\}) *\{ *[0-9]"
+)
 _MODULUS = re.compile(r"(?:\\pmod|\\bmod|\\mod|\(\s*mod|\bmod)\s*\{?\s*([0-9A-Za-z]+)\s*\}?\s*\)?$")
 _PRIMES = re.compile(r"[A-Za-z]'")
 
@@ -93,15 +95,25 @@ def _compare(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Resu
     left, right = measure(gold), measure(prediction)
     if policy.units == "compare" and conflicting(left.unit, right.unit):
         return False, "unit"
-    if left.percent != right.percent and policy.percent == "value":
-        left = Measure(f"({left.body})/100") if left.percent else left
-        right = Measure(f"({right.body})/100") if right.percent else right
-    texts = words_of(left.body), words_of(right.body)
-    if any(_TWO_NUMBERS.search(text) for text in texts):
-        return False, "ill_formed"  # the parser would read 1 2 as 12
+    texts = _in_one(left.body, policy), _in_one(right.body, policy)
+    if any(_TWO_NUMBERS.search(text) for text in texts):  # the parser would read 1 2 as 12 and {1}{2} as 3
+        return False, "gold_unparsed" if _TWO_NUMBERS.search(texts[0]) else "ill_formed"
     if any(_LONG_WORD.search(plain_syntax(text)) for text in texts):
         return False, "words"  # the parser would read a word as a product of variables
+    if left.percent != right.percent:
+        sides = zip(texts, (left, right), strict=True)
+        a, b = (f"({text})/100" if side.percent else text for text, side in sides)
+        result = expressions.equal(a, b, policy)
+        if result[0] or policy.percent == "value":
+            return result
     return expressions.equal(*texts, policy)
+
+
+def _in_one(body: str, policy: MathPolicy) -> str:
+    """The words of a body; a number that is written with a space (`1 1/2`, `1 000`) as a fraction."""
+    text = words_of(body)
+    number = read_number(text, policy) if _TWO_NUMBERS.search(text) else None
+    return text if number is None else rf"\frac{{{number[0].numerator}}}{{{number[0].denominator}}}"
 
 
 def _compare_special(gold: str, prediction: str, policy: MathPolicy, depth: int) -> Result | None:

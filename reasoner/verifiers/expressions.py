@@ -35,6 +35,18 @@ _BIG_BINOMIAL = re.compile(r"\\[dt]?binom.*?(?:[0-9]{5}|\^)", re.DOTALL)
 
 _TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 _DEGREES = re.compile(r"([0-9.]+)\s*\^\{\\circ\}")
+# The parser adds a whole number and any positive one behind it, as in 3\frac{1}{2}: (2)(3), 2\binom{5}{2} and 3x^0
+# would be 5, 12 and 4. It reads 1e3 as 3e; a minus behind the e is an exponent only where all is one number.
+_NUMBER = r"(?<![A-Za-z_^0-9.}\\])([0-9]+(?:\.[0-9]+)?)\s*"
+_FACTORS = (
+    re.compile(r"((?<!\\right)[)\]]|\\\})\s*(?=[(\[0-9]|\\\{|\\(?:frac|[dt]?binom)(?![A-Za-z]))"),
+    re.compile(rf"{_NUMBER}(?=\(|\\[dt]?binom(?![A-Za-z])|[A-Za-z]\s*\^\s*\{{?\s*0(?![0-9.]))"),
+    re.compile(r"(\\[dt]?binom\s*\{[^{}]*\}\s*\{[^{}]*\})\s*(?=[(\[0-9]|\\(?:frac|[dt]?binom)(?![A-Za-z]))"),
+)
+_SHORT_BINOMIAL = re.compile(r"\\([dt]?)binom\s*([0-9A-Za-z])\s*([0-9A-Za-z])")
+_BARE_GROUP = re.compile(r"(?<![A-Za-z0-9}\]_^\\*])\{\s*([0-9.]+)\s*\}")
+_POWER_OF_TEN = re.compile(r"(?<![A-Za-z0-9\\.])([0-9]+(?:\.[0-9]+)?)[eE](\+?[0-9]{1,6})(?![0-9.A-Za-z])")
+_SCIENTIFIC = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?)[eE]([-+]?[0-9]{1,6})")
 
 
 class TooLarge(ValueError):
@@ -51,7 +63,7 @@ def parse(text: str) -> Any | None:
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     if _BIG_BINOMIAL.search(text):
         raise TooLarge  # the parser would evaluate it
-    text = re.sub(r"(?<=\{)\s+|\s+(?=\})", "", plain_syntax(text))
+    text = _with_products(re.sub(r"(?<=\{)\s+|\s+(?=\})", "", plain_syntax(text)))
     if _TRIGONOMETRIC.search(text):
         text = _DEGREES.sub(r"(\1 \\cdot \\frac{\\pi}{180})", text)
     found = parse_response(
@@ -68,6 +80,17 @@ def parse(text: str) -> Any | None:
         parsing_timeout=None,
     )
     return _with_imaginary_unit(found[0]) if found else None
+
+
+def _with_products(text: str) -> str:
+    """`text` with the product signs that the parser needs to see."""
+    if number := _SCIENTIFIC.fullmatch(text.strip()):
+        return rf"{number[1]} \cdot 10^{{{number[2]}}}"
+    text = _POWER_OF_TEN.sub(r"(\1 \\cdot 10^{\2})", text)
+    text = _SHORT_BINOMIAL.sub(r"\\\1binom{\2}{\3}", _BARE_GROUP.sub(r" \1 ", text))
+    for pattern in _FACTORS:
+        text = pattern.sub(r"\1 \\cdot ", text)
+    return text
 
 
 def _with_imaginary_unit(expression: Any) -> Any:

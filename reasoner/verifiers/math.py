@@ -26,7 +26,7 @@ from reasoner.verifiers.statement import (
     reduce,
 )
 
-VERSION = 1
+VERSION = 2
 """Part of every stage key that holds verdicts of mathematics."""
 
 MAX_SHOWN = 300

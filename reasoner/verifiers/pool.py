@@ -22,13 +22,14 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from reasoner.errors import InfrastructureError
 from reasoner.records import Outcome, Verdict
 from reasoner.verifiers.math import MathItem
 from reasoner.verifiers.policy import MathPolicy
 
+Opinion = Literal["ours", "math_verify"]
 WINDOW = 512
 START_LIMIT = 120.0
 """Seconds that a worker may take to load sympy on a busy machine."""
@@ -43,7 +44,7 @@ class WorkerDied(InfrastructureError):
 class Worker:
     """One worker process and its socket. Not thread safe."""
 
-    def __init__(self, policy: MathPolicy, timeout: float) -> None:
+    def __init__(self, policy: MathPolicy, timeout: float, opinion: Opinion = "ours") -> None:
         self._limit = 3 * timeout + _GRACE
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         self._socket, theirs = socket.socketpair()
@@ -61,7 +62,8 @@ class Worker:
                 start_new_session=True,
             )
         self._lines = self._socket.makefile("rb")
-        self._send({"policy": policy.model_dump(), "timeout": timeout}, START_LIMIT)
+        settings = {"policy": policy.model_dump(), "timeout": timeout, "opinion": opinion}
+        self._send(settings, START_LIMIT)
         self._ready = False
 
     def wait_until_ready(self) -> None:
@@ -108,13 +110,21 @@ class Worker:
 
 
 class MathPool:
-    """Workers that stay warm between calls; a context manager. `workers` None means one a core."""
+    """Workers that stay warm between calls; a context manager. `workers` None means one a core.
+
+    `opinion` "math_verify" asks math-verify alone, which knows no policy, in the same killable workers.
+    """
 
     def __init__(
-        self, *, workers: int | None = None, timeout: float = 5.0, policy: MathPolicy | None = None
+        self,
+        *,
+        workers: int | None = None,
+        timeout: float = 5.0,
+        policy: MathPolicy | None = None,
+        opinion: Opinion = "ours",
     ) -> None:
         self.workers = workers or len(os.sched_getaffinity(0))
-        self._policy, self._timeout = policy or MathPolicy(), timeout
+        self._policy, self._timeout, self._opinion = policy or MathPolicy(), timeout, opinion
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="math-verdicts")
         self._free: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
         self._all: list[Worker] = []
@@ -169,7 +179,7 @@ class MathPool:
         with self._lock:
             if self._closed:
                 raise WorkerDied("the pool is closed")
-            worker = Worker(self._policy, self._timeout)
+            worker = Worker(self._policy, self._timeout, self._opinion)
             self._all.append(worker)
             return worker
 

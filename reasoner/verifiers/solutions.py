@@ -53,9 +53,15 @@ Runner = Callable[[Sequence[str], int | None, float], Sequence[Ran]]
 
 
 def verify_solutions(
-    answers: Sequence[Answer], *, workers: int | None = None, timeout: float = 5.0, run: Runner | None = None
+    answers: Sequence[Answer],
+    *,
+    workers: int | None = None,
+    timeout: float = 5.0,
+    run: Runner | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Verdict]:
     """One verdict an answer, in order. `workers` sandboxes at once (None: one a core), `timeout` seconds a
+    program. `on_progress` gets how many verdicts of how many are known: once before the programs run, then a
     program.
 
     Raises SandboxUnavailableError where programs can't be isolated and InfrastructureError where the runner
@@ -72,8 +78,15 @@ def verify_solutions(
             programs[i] = program
         else:
             verdicts[i] = Verdict(Outcome.INCORRECT, "unparsed")
+
+    def show(ran: int) -> None:
+        if on_progress is not None:
+            on_progress(len(answers) - len(programs) + ran, len(answers))
+
+    show(0)
     if programs:
-        results = (run or run_in_sandbox)(list(programs.values()), workers, timeout)
+        sources = list(programs.values())
+        results = run(sources, workers, timeout) if run else run_in_sandbox(sources, workers, timeout, show)
         if len(results) != len(programs):
             raise InfrastructureError(f"the sandbox answered {len(results)} of {len(programs)} programs")
         for i, ran in zip(programs, results, strict=True):
@@ -113,15 +126,23 @@ def _keep(
     return tagged, untagged if opened[1] else block
 
 
-def run_in_sandbox(programs: Sequence[str], workers: int | None, timeout: float) -> list[Ran]:
-    """The default runner: reasoner.sandbox, one fresh sandbox a program."""
-    from reasoner.sandbox import Program, Result, run_programs
+def run_in_sandbox(
+    programs: Sequence[str],
+    workers: int | None,
+    timeout: float,
+    on_progress: Callable[[int], None] | None = None,
+) -> list[Ran]:
+    """The default runner: reasoner.sandbox, one fresh sandbox a program. `on_progress` gets how many ended."""
+    from reasoner.sandbox import Program, Result, stream_programs
 
-    answers = run_programs([Program(source) for source in programs], workers=workers, timeout=timeout)
-    results = [answer for answer in answers if isinstance(answer, Result)]
-    return [
-        Ran(str(result.status), result.value if result.ok else None, result.seconds) for result in results
-    ]
+    results: dict[int, Ran] = {}
+    jobs = (Program(source) for source in programs)
+    for index, answer in stream_programs(jobs, workers=workers, timeout=timeout):
+        assert isinstance(answer, Result)
+        results[index] = Ran(str(answer.status), answer.value if answer.ok else None, answer.seconds)
+        if on_progress is not None:
+            on_progress(len(results))
+    return [results[index] for index in range(len(programs))]
 
 
 def _judge(ran: Ran, gold: str) -> Verdict:

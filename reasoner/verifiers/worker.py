@@ -5,12 +5,15 @@ runs over its wall-clock limit or dies is killed with SIGKILL and forked anew in
 tried once more. What hangs or kills both judges is the response's doing (`incorrect`), unless the gold alone
 does it too (`unscored`).
 
+`opinion` in the settings chooses who judges: our verifier, or math-verify alone as the second opinion of an audit.
+
 Protocol, one JSON object a line: settings in, `{"ready": true}` out, then rows in and verdicts out, one for
 one. Ends when the socket does; the judge dies with its supervisor.
 """
 
 import contextlib
 import ctypes
+import functools
 import gc
 import json
 import os
@@ -19,11 +22,13 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from reasoner.records import Outcome, Verdict
 from reasoner.verifiers.math import MathItem, judge
 from reasoner.verifiers.policy import MathPolicy
+from reasoner.verifiers.second_opinion import math_verify_alone
 
 RECYCLE_ROWS = 2000
 """Rows after which a judge is forked anew: sympy's caches only grow."""
@@ -40,17 +45,20 @@ _WARM_UP = (
 )
 
 
+Decide = Callable[[MathItem], Verdict]
+
+
 class Judge:
     """A forked process that judges one row at a time."""
 
-    def __init__(self, policy: MathPolicy) -> None:
+    def __init__(self, decide: Decide) -> None:
         self.rows = 0
         self._socket, theirs = socket.socketpair()
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
             self._socket.close()
-            _judge_forever(theirs, policy, parent)
+            _judge_forever(theirs, decide, parent)
         theirs.close()
         self._lines = self._socket.makefile("rb")
 
@@ -76,8 +84,8 @@ class Judge:
 class Supervisor:
     """Judges rows within a time limit whatever they hold."""
 
-    def __init__(self, policy: MathPolicy, timeout: float) -> None:
-        self._policy, self._timeout = policy, timeout
+    def __init__(self, decide: Decide, timeout: float) -> None:
+        self._decide, self._timeout = decide, timeout
         self._judge: Judge | None = None
         self._poisoned: dict[str, bool] = {}
 
@@ -112,7 +120,7 @@ class Supervisor:
         if self._judge is not None and self._judge.rows >= RECYCLE_ROWS:
             self.close()
         if self._judge is None:
-            self._judge = Judge(self._policy)
+            self._judge = Judge(self._decide)
         try:
             return self._judge.ask(row, self._timeout)
         except (TimeoutError, ConnectionError, json.JSONDecodeError) as error:
@@ -127,7 +135,7 @@ class Supervisor:
             self._judge = None
 
 
-def _judge_forever(connection: socket.socket, policy: MathPolicy, parent: int) -> None:
+def _judge_forever(connection: socket.socket, decide: Decide, parent: int) -> None:
     """The judge's whole life; never returns."""
     try:
         _die_with(parent)
@@ -135,9 +143,8 @@ def _judge_forever(connection: socket.socket, policy: MathPolicy, parent: int) -
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for line in connection.makefile("rb"):
             row = json.loads(line)
-            connection.sendall(
-                _line(_safe_verdict(MathItem(row["gold"], row["prediction"]), policy).to_row())
-            )
+            item = MathItem(row["gold"], row["prediction"])
+            connection.sendall(_line(_safe_verdict(item, decide).to_row()))
     finally:
         os._exit(0)
 
@@ -152,12 +159,12 @@ def _die_with(parent: int) -> None:
         os._exit(0)
 
 
-def _safe_verdict(item: MathItem, policy: MathPolicy) -> Verdict:
+def _safe_verdict(item: MathItem, decide: Decide) -> Verdict:
     """The verdict on a row; what a row can do to this process is the response's doing, a bug of ours is
     not.
     """
     try:
-        return judge(item, policy)
+        return decide(item)
     except MemoryError:
         return Verdict(Outcome.INCORRECT, "memory")
     except RecursionError:
@@ -180,11 +187,15 @@ def main() -> None:
     lines = connection.makefile("rb")
     settings = json.loads(lines.readline())
     policy = MathPolicy.model_validate(settings["policy"])
+    if settings["opinion"] == "math_verify":
+        decide: Decide = math_verify_alone
+    else:
+        decide = functools.partial(judge, policy=policy)
     for gold, prediction in _WARM_UP:
-        judge(MathItem(gold, prediction), policy)
+        decide(MathItem(gold, prediction))
     gc.collect()
     gc.freeze()
-    supervisor = Supervisor(policy, settings["timeout"])
+    supervisor = Supervisor(decide, settings["timeout"])
     try:
         connection.sendall(_line({"ready": True}))
         for row in lines:

@@ -37,7 +37,9 @@ ENGINES = ["vllm", "transformers"]
 def ask(
     prompt: str = PROMPT, *, temperature: float = 0.0, tokens: int = 16, **more: Any
 ) -> GenerationRequest:
-    sampling = Sampling(temperature, max_tokens=tokens, stop=more.pop("stop", ()))
+    sampling = Sampling(
+        temperature, max_tokens=tokens, stop=more.pop("stop", ()), choices=more.pop("choices", ())
+    )
     return GenerationRequest(more.pop("problem", "p"), prompt, sampling, **more)
 
 
@@ -128,6 +130,21 @@ def test_stop_strings_end_a_completion_and_are_cut_off(name: str, engines: dict[
             assert part.completion_tokens == len(part.token_ids) < len(whole.token_ids)
             stopped += 1
     assert stopped >= 8
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_choice_is_one_of_those_given_and_ends_there(name: str, engines: dict[str, Engine]) -> None:
+    """Beside free requests in one batch; a random model would never spell a name by itself."""
+    names, others = ("Sub-questioning:", "Program of Thought:"), ("Pro", "Chain of Thought:")
+    requests = [ask(temperature=1.0, tokens=32, index=i, choices=names) for i in range(24)]
+    requests[1::3] = [ask(temperature=1.0, tokens=32, index=i) for i in range(1, 24, 3)]
+    requests[2::3] = [ask(temperature=1.0, tokens=32, index=i, choices=others) for i in range(2, 24, 3)]
+    drawn = answers(engines[name], requests)
+    texts = [c.text for c in drawn]
+    assert set(texts[0::3]) == set(names) and set(texts[2::3]) <= set(others)
+    assert not set(texts[1::3]) & {*names, *others}
+    assert all(c.finish == "stop" for c in [*drawn[0::3], *drawn[2::3]])
+    assert {c.text for c in answers(engines[name], [ask(tokens=32, choices=names[:1])])} == {names[0]}
 
 
 @pytest.mark.parametrize("name", ENGINES)

@@ -15,6 +15,7 @@ from reasoner.records import ArtifactRef
 from reasoner.stages.report import read as read_report
 from reasoner.store import Store, open_ref
 from reasoner.store.rows import read_rows
+from tests.flows.test_smart_ways import trained_from
 from tests.unit.training.tiny import make_model
 
 pytestmark = [pytest.mark.flows, pytest.mark.timeout(900)]
@@ -58,7 +59,7 @@ def test_from_questions_to_report_and_again_from_the_cache(home: Path, tiny: Pat
     report = read_report(open_ref(first))
     table = report.tables[0]
     labels = [row.label for row in table.rows]
-    assert labels[-2:] == ["epoch 1", "epoch 2"] and len(table.rows) == 6
+    assert labels[-2:] == ["epoch 1", "epoch 2"] and len(table.rows) == 8
     assert table.rows[0].accuracy.n > 100 and table.rows[-1].best is not None
     assert [r.label for r in report.records] == ["epoch 1", "epoch 2"] and report.losses[1].train is not None
 
@@ -67,6 +68,8 @@ def test_from_questions_to_report_and_again_from_the_cache(home: Path, tiny: Pat
     epoch2 = next(m for m in manifests(home) if m.metadata["stage"] == "records-later")
     rows = read_rows(home / "artifacts" / "records" / epoch2.digest / "train.jsonl")
     assert {row["kind"] for row in rows} == {"direct", "refine"}
+
+    assert trained_from(home) == {"model": 1, "merge": 1}, "epoch 2 starts from epoch 1's model"
 
     before, cached = {m.digest for m in manifests(home)}, cached_task_runs()
     assert run(tiny) == first

@@ -1,7 +1,7 @@
 """Training on an accelerator: a bfloat16 base with float32 adapters learns, and a full device is healed.
 
-Wrong if the adapter is not float32, if the loss does not fall as on the CPU, or if a real out-of-memory error of
-the device ends the run instead of halving the micro-batch.
+Wrong if the adapter is not float32, if the loss does not fall as on the CPU, if a real out-of-memory error of the
+device ends the run instead of halving the micro-batch, or if packed records see one another.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reasoner.training import adapter, sft
+from reasoner.training import adapter, packing, sft
 from tests.unit.training import tiny
 
 torch = pytest.importorskip("torch")
@@ -20,10 +20,12 @@ pytestmark = [
 ]
 
 
-def run(base: Path, room: Path, count: int = 64, **fields: Any) -> tuple[dict[str, Any], list[float]]:
+def run(
+    base: Path, room: Path, count: int = 64, uneven: bool = False, **fields: Any
+) -> tuple[dict[str, Any], list[float]]:
     """A training on the device: its record and the loss of each step."""
     losses: list[float] = []
-    spec = tiny.make_spec(base, room, tiny.make_examples(count), device="cuda", **fields)
+    spec = tiny.make_spec(base, room, tiny.make_examples(count, uneven=uneven), device="cuda", **fields)
     sft.train(spec, lambda **report: losses.append(report["loss"]), lambda line: None)
     return json.loads((spec.output / adapter.TRAINING).read_text()), losses
 
@@ -57,3 +59,37 @@ def test_a_full_device_halves_the_micro_batch(tmp_path: Path) -> None:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert healed["halvings"] and healed["batch"]["size"] * healed["batch"]["accum"] == 64
     assert again[-1] == pytest.approx(losses[-1], rel=1e-3)
+
+
+needs_kernel = pytest.mark.skipif(
+    torch.cuda.is_available() and bool(packing.obstacles("cuda", "bf16", {"hidden_size": 64})),
+    reason="this card has no variable-length attention kernel",
+)
+
+
+@needs_kernel
+@pytest.mark.parametrize("head", [32, 64, 128])
+def test_packed_records_do_not_see_one_another(head: int) -> None:
+    name = packing.kernel_name()
+    assert name is not None
+    if name == packing.TORCH_VARLEN:
+        packing.register(name, packing.torch_kernel())
+    assert packing.leak(name, "cuda", head) is None
+
+
+@needs_kernel
+def test_a_packed_training_has_the_losses_of_a_padded_one(tmp_path: Path) -> None:
+    base = tiny.make_model(tmp_path / "base")
+    settings: dict[str, Any] = {"batch_size": 8, "epochs": 3, "precision": "bf16", "uneven": True}
+    packed, losses = run(base, tmp_path / "packed", packing="on", **settings)
+    padded, again = run(base, tmp_path / "padded", packing="off", **settings)
+    assert packed["packing"]["packed"] and not padded["packing"]["packed"]
+    assert losses == pytest.approx(again, rel=0.03)
+
+
+def test_packing_is_refused_in_float32(tmp_path: Path) -> None:
+    from reasoner.errors import InfrastructureError
+
+    base = tiny.make_model(tmp_path / "base")
+    with pytest.raises(InfrastructureError, match=r"train\.precision is fp32"):
+        run(base, tmp_path / "run", packing="on", precision="fp32")

@@ -23,15 +23,30 @@ def solve(request: GenerationRequest) -> str:
     """The answer to a prompt of this project's own templates."""
     question = re.findall(r"Problem: (.*)", request.prompt)[-1]
     problem = known()[question.strip()]
-    policy = "Strategies already tried" in request.prompt
-    strategy = chosen(request, problem) if policy else shown(request.prompt)
-    solution = write(problem, strategy, request.index)
-    return f"{strategy.title}: {solution}" if policy else f"\n{solution}"
+    if "Strategies already tried" not in request.prompt:
+        return f"\n{write(problem, shown(request.prompt), request.index)}"
+    forced = next((s for s in Strategy if request.prompt.endswith(f"{s.title}:")), None)
+    if forced is not None:
+        return f" {write(problem, forced, request.index)}"
+    strategy = chosen(request, problem)
+    if request.sampling.choices:
+        return f"{strategy.title}:"
+    return f"{strategy.title}: {write(problem, strategy, request.index)}"
 
 
 def forgetful(request: GenerationRequest) -> str:
     """Like `solve`, but the policy names no strategy."""
     return solve(request).split(": ", 1)[-1]
+
+
+def stubborn(request: GenerationRequest) -> str:
+    """Like `solve`, but a policy that always picks the program, also where it has failed, unless it may not."""
+    if "Strategies already tried" not in request.prompt or request.sampling.choices:
+        return solve(request)
+    if any(request.prompt.endswith(f"{s.title}:") for s in Strategy):
+        return solve(request)
+    question = re.findall(r"Problem: (.*)", request.prompt)[-1]
+    return f"{Strategy.POT.title}: {write(known()[question.strip()], Strategy.POT, request.index)}"
 
 
 def hopeless(request: GenerationRequest) -> str:

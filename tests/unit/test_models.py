@@ -21,6 +21,7 @@ from reasoner.errors import ModelError
 from reasoner.models import ResolvedModel, fingerprint, resolve
 from reasoner.models_gguf import special_token_ids
 from reasoner.prompts import ChatRenderer
+from reasoner.store import hashes
 from tests.unit.hub import COMMIT, serve
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -71,9 +72,10 @@ def test_weights_that_change_in_place_are_noticed(tmp_path):
 
 def test_a_large_file_is_hashed_once(tmp_path, monkeypatch):
     home, folder = tmp_path / "home", model_folder(tmp_path / "a")
+    os.utime(folder / "model.safetensors", (1, 1))  # a file that has just changed is not remembered
     hashed = []
-    real = reasoner.models.file_hash
-    monkeypatch.setattr(reasoner.models, "file_hash", lambda file: hashed.append(file.name) or real(file))
+    real = hashes.file_hash
+    monkeypatch.setattr(hashes, "file_hash", lambda file: hashed.append(file.name) or real(file))
     first = fingerprint(folder, home)
     assert "model.safetensors" in hashed
     hashed.clear()

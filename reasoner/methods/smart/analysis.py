@@ -87,6 +87,15 @@ def analyse(
     )
 
 
+def contested(attempts: Iterable[Attempt]) -> frozenset[str]:
+    """Ids of the problems that some few-shot strategy solves and another, scored too, does not."""
+    return frozenset(
+        problem_id
+        for problem_id, row in few_shot_table(attempts).items()
+        if {a.right for a in row.values() if a.scored} == {True, False}
+    )
+
+
 def _overlap(rows: list[dict[Strategy, Attempt]], first: Strategy, second: Strategy) -> Overlap:
     pairs = Counter((row[first].right, row[second].right) for row in rows)
     same = pairs[True, True] + pairs[False, False]

@@ -31,6 +31,10 @@ class SelfCorrection(Measured):
     delta_c_to_i: float
     repeated: Estimate
     """Turn-2 responses that use a strategy named as tried, of all turn-2 responses where one was."""
+    retried: int
+    """Questions whose first answer was unusable: no strategy named, or no answer to be had from it."""
+    acc_t2_fallback: Estimate
+    """The second answer only where the first was unusable, which no gold is needed to see."""
     acc_t2_oracle: Estimate
     """Right at either turn, as if only wrong answers were retried. Never below acc@t1 by construction, so
     it is comparable with the paper's refinement figure and with nothing else."""
@@ -54,6 +58,12 @@ def self_correction(
     if k2 - k1 != i_to_c - c_to_i:
         raise ReasonerError(f"self-correction counts disagree: {k2} - {k1} is not {i_to_c} - {c_to_i}")
     told = [a for a in second.values() if a.tried]
+    unusable = {i for i, a in first.items() if a.strategy is None or a.verdict.extracted is None}
+    kept = [
+        second[i].right if i in unusable else a.right
+        for i, a in first.items()
+        if a.scored and second[i].scored
+    ]
     return SelfCorrection(
         n=n,
         excluded=len(first) - n,
@@ -65,6 +75,8 @@ def self_correction(
         delta_i_to_c=_share(i_to_c, n),
         delta_c_to_i=_share(c_to_i, n),
         repeated=estimate(sum(a.strategy in a.tried for a in told), len(told), confidence),
+        retried=len(unusable),
+        acc_t2_fallback=estimate(sum(kept), n, confidence),
         acc_t2_oracle=estimate(sum(a or b for a, b in pairs), n, confidence),
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from reasoner.config.smart import Epoch1Config
 from reasoner.methods.smart.attempts import Attempt, few_shot_table
-from reasoner.methods.smart.records import DIRECT, REFINE, SolutionRecord
+from reasoner.methods.smart.records import DIRECT, NO_SOLUTION, REFINE, SolutionRecord
 from reasoner.methods.smart.selection import Selection, draw, index_problems, pick, require_known, trim
 from reasoner.records import Problem, Strategy
 
@@ -30,8 +30,8 @@ def records(
 
     Counts: `problems` with attempts, `attempts`, `correct`, `wrong`, `unscored`, `truncated` attempts,
     `unsolved` problems (C empty), `easy` ones left out, `no_target` problems (solved, but only by truncated
-    attempts), `dropped_subsample`, `dropped_balance`, `dropped_max` records, and `direct`, `refine` and
-    `records` that are left.
+    attempts), `dropped_subsample`, `dropped_balance`, `repeated`, `dropped_max` records, and `direct`,
+    `refine` and `records` that are left.
     """
     known = index_problems(problems)
     table = few_shot_table(attempts)
@@ -59,6 +59,7 @@ def records(
         kept + refine,
         balance=config.balance_strategies,
         max_records=config.max_records,
+        rarity=config.rarity,
         seed=(seed, "epoch1"),
     )
     counts |= dropped
@@ -111,7 +112,7 @@ def _record(
         strategy=strategy,
         solution=row[strategy].solution,
         tried=() if tried is None else (tried,),
-        tried_solutions=() if tried is None else (row[tried].solution,),
+        tried_solutions=() if tried is None else (row[tried].solution.strip() or NO_SOLUTION,),
         kind=DIRECT if tried is None else REFINE,
     )
 

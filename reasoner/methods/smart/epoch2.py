@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from reasoner.config.smart import Epoch2Config
 from reasoner.errors import DataError
 from reasoner.methods.smart.attempts import Attempt, by_problem, rank
-from reasoner.methods.smart.records import DIRECT, REFINE, SolutionRecord
+from reasoner.methods.smart.records import DIRECT, NO_SOLUTION, REFINE, SolutionRecord
 from reasoner.methods.smart.selection import Selection, draw, index_problems, require_known, trim
 from reasoner.records import Problem, Record, Strategy
 
@@ -103,13 +103,15 @@ def records(
     seed: int,
     *,
     epoch: int = 2,
+    contested: Container[str] | None = None,
 ) -> Selection:
     """The training records of epoch `epoch` (2 or later), from both turns' samples.
 
-    Counts: `turn1_` and `turn2_` with SAMPLE_COUNTS and DECISION_COUNTS; `biased` direct records that turn 2
-    gave and `biased_redundant` ones not added; `dropped_balance`, `dropped_max`; and `direct`, `refine` and
-    `records` that are left. Raises DataError as `turn2_queue`, and for a second turn that turn 1 did
-    not ask for.
+    With `contested` (ids of problems on which the strategies disagree) only those give records. Counts:
+    `turn1_` and `turn2_` with SAMPLE_COUNTS and DECISION_COUNTS; `biased` direct records that turn 2 gave and
+    `biased_redundant` ones not added; `undisputed` records left out by `contested`; `dropped_balance`,
+    `repeated`, `dropped_max`; and `direct`, `refine` and `records` that are left. Raises DataError as
+    `turn2_queue`, and for a second turn that turn 1 did not ask for.
     """
     known = index_problems(problems)
     counts = _zero("turn1") | _zero("turn2") | {"biased": 0, "biased_redundant": 0}
@@ -139,10 +141,14 @@ def records(
             counts["biased" if added else "biased_redundant"] += 1
     if config.biasing == "replace":
         refine = []
+    found = [record for group in direct.values() for record in group] + refine
+    kept = [record for record in found if contested is None or record.problem_id in contested]
+    counts["undisputed"] = len(found) - len(kept)
     chosen, dropped = trim(
-        [record for group in direct.values() for record in group] + refine,
+        kept,
         balance=config.balance_strategies,
         max_records=config.max_records,
+        rarity=config.rarity,
         seed=(seed, f"epoch{epoch}"),
     )
     counts |= dropped
@@ -175,7 +181,12 @@ def _first_attempt(record: SolutionRecord) -> SolutionRecord:
 def _failures(known: dict[str, Problem], turn1: dict[str, dict[Strategy, _Tally]]) -> list[SecondTurn]:
     """Every second turn that turn 1 asks for, in canonical order, before any cap."""
     return [
-        SecondTurn(problem_id, known[problem_id].question, (strategy,), (tally.wrong[0].solution,))
+        SecondTurn(
+            problem_id,
+            known[problem_id].question,
+            (strategy,),
+            (tally.wrong[0].solution.strip() or NO_SOLUTION,),
+        )
         for problem_id, tallies in turn1.items()
         for strategy, tally in tallies.items()
         if tally.failed

@@ -8,6 +8,8 @@ from reasoner.records import Record, Strategy
 
 DIRECT = "direct"
 REFINE = "refine"
+NO_SOLUTION = "(no solution)"
+"""Stands for the failed solution of a response that ended behind the strategy's name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from reasoner.methods.smart.records import SolutionRecord
 from reasoner.records import Problem, Strategy
 
 Item = TypeVar("Item")
+_Keyed = tuple[str, SolutionRecord]
+"""A record with what it is drawn by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +59,55 @@ def pick(items: Sequence[Item], *seed: Any) -> Item:
 
 
 def trim(
-    records: Iterable[SolutionRecord], *, balance: bool, max_records: int | None, seed: tuple[Any, ...]
+    records: Iterable[SolutionRecord],
+    *,
+    balance: bool,
+    max_records: int | None,
+    seed: tuple[Any, ...],
+    rarity: float = 0.0,
 ) -> tuple[tuple[SolutionRecord, ...], dict[str, int]]:
     """Balance the strategies, cap the total, and put what is left into its canonical random order.
 
     Balancing caps every strategy, direct and refine records together, at the count of the rarest strategy
-    that has records at all: a strategy that never succeeds must not empty the set. The cap on the total comes
-    after.
-    Returns the records and the counts `dropped_balance` and `dropped_max`.
+    that has records at all: a strategy that never succeeds must not empty the set. Then `rarity` r repeats
+    records: a strategy with n of them gets n (N/n)^r in all, where N is the count of the most frequent one,
+    each of its records as often as any other of them up to one. The cap on the total comes last.
+    Returns the records and the counts `dropped_balance`, `repeated` and `dropped_max`.
     """
     keyed = [(record.id, record) for record in records]
     found = len(keyed)
+    groups: dict[Strategy, list[_Keyed]] = {}
+    for item in keyed:
+        groups.setdefault(item[1].strategy, []).append(item)
     if balance and keyed:
-        groups: dict[Strategy, list[tuple[str, SolutionRecord]]] = {}
-        for item in keyed:
-            groups.setdefault(item[1].strategy, []).append(item)
         cap = min(len(group) for group in groups.values())
-        keyed = [i for group in groups.values() for i in draw(group, _first, cap, *seed, "balance")]
+        groups = {s: draw(group, _first, cap, *seed, "balance") for s, group in groups.items()}
+        keyed = [item for group in groups.values() for item in group]
     balanced = len(keyed)
-    if max_records is not None and balanced > max_records:
+    if rarity and keyed:
+        most = max(len(group) for group in groups.values())
+        keyed = [i for g in groups.values() for i in _repeated(g, most, rarity, *seed, "rarity")]
+    weighted = len(keyed)
+    if max_records is not None and weighted > max_records:
         keyed = draw(keyed, _first, max_records, *seed, "max_records")
     ordered = draw(keyed, _first, len(keyed), *seed, "order")
-    counts = {"dropped_balance": found - balanced, "dropped_max": balanced - len(keyed)}
+    counts = {
+        "dropped_balance": found - balanced,
+        "repeated": weighted - balanced,
+        "dropped_max": weighted - len(keyed),
+    }
     return tuple(record for _, record in ordered), counts
 
 
-def _first(item: tuple[str, SolutionRecord]) -> str:
+def _repeated(group: list[_Keyed], most: int, rarity: float, *seed: Any) -> list[_Keyed]:
+    """The group with copies; a copy's key differs from the original's, so that each is drawn by itself."""
+    wanted = round(len(group) * (most / len(group)) ** rarity)
+    shuffled = draw(group, _first, len(group), *seed)
+    return [
+        (f"{key} {copy}" if copy else key, record)
+        for copy, (key, record) in ((i // len(group), shuffled[i % len(group)]) for i in range(wanted))
+    ]
+
+
+def _first(item: _Keyed) -> str:
     return item[0]

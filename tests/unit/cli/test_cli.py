@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.audit.build import IDS, Built, solution
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -25,7 +27,18 @@ def test_help_lists_the_commands_and_loads_nothing_heavy(tmp_path: Path) -> None
         "print(sorted(set(sys.modules) & {'torch', 'vllm', 'trl', 'peft', 'transformers', 'datasets', 'prefect'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    for command in ("run", "up", "down", "runs", "verify", "smart-infer", "smart-analyse", "smart-evaluate"):
+    for command in (
+        "run",
+        "up",
+        "down",
+        "runs",
+        "verify",
+        "audit-rewards",
+        "doctor",
+        "smart-infer",
+        "smart-analyse",
+        "smart-evaluate",
+    ):
         assert command in done.stdout
     assert done.stdout.rstrip().endswith("[]")
 
@@ -55,6 +68,9 @@ def test_importing_every_room_loads_no_torch() -> None:
         (["verify", "math", "no-such.jsonl"], 2, "no-such.jsonl"),
         (["smart-infer", "m", "d", "tot", "1"], 2, "cot, sub, pot"),
         (["smart-analyse", "no-such-folder"], 2, "smart-infer"),
+        (["audit-rewards", "no-such-run"], 2, "no run 'no-such-run'"),
+        (["audit-rewards"], 2, "Missing argument"),
+        (["audit-rewards", "x", "--limit", "0"], 2, "limit"),
     ],
 )
 def test_wrong_usage_is_a_line_and_status_2(
@@ -79,6 +95,28 @@ def test_verify_math_streams_verdicts_in_order(tmp_path: Path) -> None:
     verdicts = [json.loads(line) for line in done.stdout.splitlines()]
     assert [v["outcome"] for v in verdicts] == ["correct", "incorrect"]
     assert verdicts[0]["gold"] == "7" and {"reason", "extracted", "seconds"} <= set(verdicts[0])
+
+
+def test_the_doctor_fails_where_a_run_would(tmp_path: Path) -> None:
+    """A home that the kernel lets nobody write to, beside everything that this machine really has."""
+    done = reasoner("doctor", "--json", home=Path("/proc/reasoner-home"))
+    facts = json.loads(done.stdout)
+    missing = {(c["group"], c["name"]) for c in facts["checks"] if c["state"] == "missing"}
+    assert done.returncode == 1 and not facts["ok"] and ("home", "folder") in missing
+    shown = reasoner("doctor", home=tmp_path)
+    assert shown.returncode == (1 if missing - {("home", "folder")} else 0), shown.stdout
+    assert "sandbox" in shown.stdout and "torch" in shown.stdout and not (tmp_path / "artifacts").exists()
+
+
+def test_audit_rewards_reports_and_is_no_failure(tmp_path: Path) -> None:
+    built = Built(tmp_path / "home")
+    given = [solution("2 * 9 = 19. The answer is 19.", "18", "correct", "equal")]
+    built.run(0, [built.attempts(given)])
+    shown = reasoner("audit-rewards", IDS[0][:6], home=built.home)
+    assert shown.returncode == 0, shown.stderr
+    assert "1 of 1" in shown.stdout and "correct (equal) -> incorrect (wrong)" in shown.stdout
+    row = json.loads(reasoner("audit-rewards", IDS[0][:6], "--json", home=built.home).stdout)
+    assert row["attempts"] == row["changed"]["count"] == row["changed"]["examples"][0]["index"] + 1 == 1
 
 
 def test_an_intruding_package_is_named(tmp_path: Path) -> None:

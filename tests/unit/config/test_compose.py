@@ -110,3 +110,14 @@ def test_every_field_of_the_configuration_says_what_it_is() -> None:
     }
     obvious |= {"max_grad_norm", "save_total_limit", "logging_steps", "warmup_steps", "method", "confidence"}
     assert [key for key in undocumented(SmartConfig) if key.rsplit(".", 1)[-1] not in obvious] == []
+
+
+def test_a_key_is_taken_away_with_a_tilde() -> None:
+    mixed = "data=multiarith-asdiv"
+    assert load(mixed, name="smart-epoch2").data.evaluation_names == ("held-out", "svamp")
+    left = load(mixed, "~data.evaluation.svamp", name="smart-epoch2")
+    assert left.data.evaluation_names == ("held-out",)
+    with pytest.raises(ConfigurationError, match="swamp"):
+        load(mixed, "~data.evaluation.swamp", name="smart-epoch2")
+    with pytest.raises(ConfigurationError, match=r"Did you mean 'data\.evaluation'"):
+        load(mixed, "~data.evalution.svamp", name="smart-epoch2")

@@ -167,7 +167,9 @@ def test_records_cross_the_wire_unchanged(
     near, far = socket.socketpair()
     with near, far:
         one, other = Wire(near), Wire(far)
-        request = GenerationRequest(text, text, Sampling(0.5, 0.9, 3, 7, tuple(stop)), seed, 3, "a", False)
+        request = GenerationRequest(
+            text, text, Sampling(0.5, 0.9, 3, 7, tuple(stop), tuple(stop)), seed, 3, "a", False
+        )
         completion = Completion(text, "stop", 1, len(logprobs), tuple(range(len(logprobs))), tuple(logprobs))
         one.send({"request": request.to_row(), "completion": completion.to_row()})
         message = other.receive()

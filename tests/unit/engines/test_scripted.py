@@ -84,3 +84,11 @@ def test_unknown_kind() -> None:
 def test_a_script_that_raises_is_an_engine_error() -> None:
     with pytest.raises(EngineError, match=r"p3.*no answer"):
         list(build_engine(scripted("fails_on_p3")).generate([request(problem="p3")]))
+
+
+def test_a_script_that_answers_none_of_the_choices_is_an_error() -> None:
+    engine = build_engine(scripted())
+    fits, misses = (request(sampling=Sampling(choices=(text, "BYE"))) for text in ("one two #0 @", "HELLO"))
+    assert [c.text for _, c in engine.generate([fits])] == ["one two #0 @"]
+    with pytest.raises(EngineError, match="none of 'HELLO', 'BYE'"):
+        list(engine.generate([misses]))

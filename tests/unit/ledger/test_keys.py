@@ -13,6 +13,7 @@ SAMPLINGS = st.builds(
     top_k=st.integers(0, 100),
     max_tokens=st.integers(1, 4096),
     stop=st.lists(st.text()).map(tuple),
+    choices=st.lists(st.text()).map(tuple),
 )
 REQUESTS = st.builds(
     GenerationRequest,
@@ -39,3 +40,9 @@ def test_equal_settings_of_other_types_keep_their_own_keys() -> None:
         for temperature, seed in ((1.0, 0), (1, 0), (True, 0), (0.0, 0), (-0.0, 0), (0, 0))
     ]
     assert request_keys(requests, "f") == [request.key("f") for request in requests]
+
+
+def test_a_request_without_choices_keeps_the_key_that_it_had_before_there_were_choices() -> None:
+    plain = GenerationRequest("p", "q", Sampling(0.7, 0.9, 5, 100, ("x",)), seed=3, index=2)
+    assert plain.key("f") == "e040dd4169f7b0b8dc0998d7b213d9d1"
+    assert plain.key("f") != GenerationRequest("p", "q", Sampling(choices=("a",)), seed=3, index=2).key("f")

@@ -16,9 +16,9 @@ from reasoner.engines.protocol import EngineSettings
 from reasoner.onpolicy.learner import Learner, LearnerSettings
 from reasoner.onpolicy.loop import StepContext, run_loop
 from reasoner.onpolicy.opening import open_sampler
-from reasoner.onpolicy.sampler import Sampler
-from reasoner.onpolicy.samples import Row
-from reasoner.onpolicy.timers import Part
+from reasoner.onpolicy.parts import Part
+from reasoner.onpolicy.rows import Row
+from reasoner.onpolicy.sampler import OnPolicySampler
 from reasoner.records import GenerationRequest, Sampling
 from tests.unit.onpolicy.conftest import make_policy
 
@@ -57,7 +57,7 @@ def collector(problems: Problems, seen: list[Any]) -> Callable[[StepContext], Se
         ]
         base = [GenerationRequest(text, text, sampling, context.seed) for text in texts]
         samples = context.sampler.sample(requests + base)
-        with context.timers.part(Part.VERDICT):
+        with context.parts.part(Part.VERDICT):
             noise = random.random()  # a random state that a resumed run must restore
             rewards = [sum(t < 120 for t in s.token_ids) / len(s.token_ids) for s in samples]
         rows = []
@@ -78,7 +78,7 @@ def run(
     base: Path,
     work: Path,
     steps: int,
-    sampler: Sampler,
+    sampler: OnPolicySampler,
     report: Callable[[Mapping[str, float]], None],
     seen: list[Any],
     **more: Any,

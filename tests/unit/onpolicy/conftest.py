@@ -1,4 +1,4 @@
-"""A tiny base and policies on it. One thread, so that a sum has one order."""
+"""A tiny float32 Llama, an adapter on it that is trained, and the engine that samples."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from reasoner.engines.protocol import EngineSettings
-from reasoner.onpolicy.opening import open_sampler
-from reasoner.onpolicy.sampler import Sampler
+from reasoner.engines.transformers_engine import TransformersEngine
+from reasoner.onpolicy.sampler import OnPolicySampler
 from reasoner.training import runtime
 from tests.unit.engines.tiny_model import make_tiny_model
 
 
 @pytest.fixture(scope="package", autouse=True)
 def one_thread() -> Iterator[None]:
+    """One thread, so that a sum has one order; no network. As before for the tests of other rooms."""
     import torch
 
     threads, environment = torch.get_num_threads(), dict(os.environ)
@@ -28,9 +29,48 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random Llama in float32 with a byte tokenizer. Read only."""
-    return make_tiny_model(tmp_path_factory.mktemp("onpolicy") / "tiny")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("onpolicy") / "base")
+
+
+@pytest.fixture
+def policy(base: Path) -> Any:
+    """The base with a fresh LoRA adapter: equal to the base until `move` changes it."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    lora = LoraConfig(
+        r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "up_proj"], task_type="CAUSAL_LM"
+    )
+    return get_peft_model(model, lora)
+
+
+def move(policy: Any, seed: int, scale: float = 0.5) -> None:
+    """A large step: random B matrices, exact in bfloat16."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in policy.named_parameters():
+        if "lora_" in name:
+            if "lora_B" in name:
+                weight.data = torch.randn(weight.shape, generator=generator) * scale
+            weight.data = weight.data.bfloat16().float()
+
+
+def settings(base: Path) -> EngineSettings:
+    return EngineSettings("transformers", base, "float32", adapters=True, options={"max_model_len": 128})
+
+
+@pytest.fixture
+def sampler(base: Path) -> Iterator[OnPolicySampler]:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    with OnPolicySampler(lambda: TransformersEngine(settings(base)), tokenizer, 128) as made:
+        yield made
 
 
 def make_policy(base: Path, *, seed: int = 0, names: tuple[str, ...] = ("default",), std: float = 0.0) -> Any:
@@ -55,13 +95,6 @@ def make_policy(base: Path, *, seed: int = 0, names: tuple[str, ...] = ("default
 
 
 @pytest.fixture
-def policy(tiny: Path) -> Callable[..., Any]:
-    return lambda **more: make_policy(tiny, **more)
-
-
-@pytest.fixture
-def sampler(tiny: Path, tmp_path: Path) -> Iterator[Sampler]:
-    """On transformers, in this process."""
-    settings = EngineSettings("transformers", tiny, "float32", 3, options={"max_model_len": 256})
-    with open_sampler(settings, log=tmp_path / "engine.log", in_process=True) as opened:
-        yield opened
+def fresh(base: Path) -> Callable[..., Any]:
+    """Makes policies, see `make_policy`."""
+    return lambda **more: make_policy(base, **more)

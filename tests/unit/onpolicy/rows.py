@@ -1,11 +1,26 @@
 """Rows as a policy would have sampled them, without an engine."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from reasoner.onpolicy.logprobs import make_batch, plain_logprobs
-from reasoner.onpolicy.samples import Row, Sample
+from reasoner.onpolicy.logprobs import TokenBatch, make_batch, plain_logprobs
+from reasoner.onpolicy.rows import Row
+from reasoner.onpolicy.sampler import Sample
+from reasoner.records import GenerationRequest, Sampling
+
+
+def make_sample(
+    prompt: Sequence[int], tokens: Sequence[int], logprobs: Sequence[float], policy: str = "default"
+) -> Sample:
+    """A sample of these tokens."""
+    request = GenerationRequest("p", "p", Sampling(1.0), adapter=policy)
+    return Sample(request, tuple(prompt), tuple(tokens), tuple(logprobs), "", "stop")
+
+
+def batch_of(samples: Sequence[Sample]) -> TokenBatch:
+    return make_batch([s.prompt_ids for s in samples], [s.token_ids for s in samples])
 
 
 def make_samples(model: Any, count: int, *, policy: str = "default", seed: int = 0) -> list[Sample]:
@@ -17,12 +32,12 @@ def make_samples(model: Any, count: int, *, policy: str = "default", seed: int =
             int(torch.randint(low, high, (1,), generator=draw)) for low, high in ((2, 12), (1, 16))
         )
         ids = torch.randint(3, 250, (prompt + tokens,), generator=draw).tolist()
-        blank.append(Sample(tuple(ids[:prompt]), tuple(ids[prompt:]), (0.0,) * tokens, "", "stop", policy, 0))
+        blank.append(make_sample(ids[:prompt], ids[prompt:], [0.0] * tokens, policy))
     model.set_adapter(policy)
     with torch.no_grad():
-        values = plain_logprobs(model, make_batch(blank)).tolist()
+        values = plain_logprobs(model, batch_of(blank)).tolist()
     return [
-        Sample(s.prompt_ids, s.token_ids, tuple(row[: len(s.token_ids)]), "", "stop", policy, 0)
+        make_sample(s.prompt_ids, s.token_ids, row[: len(s.token_ids)], policy)
         for s, row in zip(blank, values, strict=True)
     ]
 

@@ -1,11 +1,5 @@
-"""Log-probabilities by pieces equal the definition, with their gradients, and never hold all logits.
+"""Chunked log-probabilities against the plain ones: values, gradients, temperature, and how much is alive at once."""
 
-Wrong if a value, an entropy or a gradient differs from log_softmax of all logits, if padding changes a row, or if any
-tensor on the way is as large as tokens × vocabulary.
-"""
-
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,58 +9,62 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from reasoner.errors import ModelError, TrainingError
 from reasoner.onpolicy.logprobs import VOCABULARY_CHUNK, make_batch, plain_logprobs, token_logprobs
-from reasoner.onpolicy.samples import Sample
+from tests.unit.onpolicy.conftest import move
+
+PROMPTS = [[0, 5, 6, 7], [0, 9], [0, 11, 12, 13, 14, 15]]
+COMPLETIONS = [[20, 21, 22], [30, 31, 32, 33, 34], [40]]
 
 
-def sample(prompt: int, count: int, seed: int = 0) -> Sample:
-    draw = torch.Generator().manual_seed(seed)
-    ids = torch.randint(3, 250, (prompt + count,), generator=draw).tolist()
-    return Sample(tuple(ids[:prompt]), tuple(ids[prompt:]), (0.0,) * count, "", "stop", "default", 0)
+def plain(model: Any, temperature: float) -> list[Any]:
+    """One row at a time, no padding, the whole vocabulary: the definition."""
+    rows = []
+    for prompt, completion in zip(PROMPTS, COMPLETIONS, strict=True):
+        logits = model(input_ids=torch.tensor([prompt + completion])).logits[0].float() / temperature
+        at = logits.log_softmax(-1)[len(prompt) - 1 : -1]
+        rows.append(at.gather(-1, torch.tensor(completion)[:, None]).squeeze(-1))
+    return rows
 
 
-SAMPLES = [sample(5, 9, 1), sample(11, 3, 2), sample(1, 1, 3)]
+def gradients(policy: Any, loss: Any) -> dict[str, Any]:
+    policy.zero_grad()
+    loss.backward()
+    return {n: p.grad.clone() for n, p in policy.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7, 0.0])
+@pytest.mark.parametrize("chunk", [7, 100, 1000])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_values_and_gradients_are_those_of_the_definition(
-    policy: Callable[..., Any], temperature: float
+    policy: Any, chunk: int, temperature: float
 ) -> None:
-    model = policy(std=0.2)
-    batch = make_batch(SAMPLES)
-    weights_BT = torch.randn(batch.shape, generator=torch.Generator().manual_seed(5)) * batch.mask
-    found: dict[str, Any] = {}
-    for name, values in (
-        ("chunked", token_logprobs(model, batch, temperature=temperature)[0]),
-        ("plain", plain_logprobs(model, batch, temperature=temperature)),
-    ):
-        model.zero_grad()
-        (values * weights_BT).sum().backward()
-        gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.requires_grad}
-        found[name] = (values.detach(), gradients)
-    torch.testing.assert_close(found["chunked"][0], found["plain"][0], atol=2e-5, rtol=1e-5)
-    assert (found["plain"][0][batch.mask] < 0).all()
-    for name, gradient in found["plain"][1].items():
-        assert gradient.abs().max() > 0, name
-        torch.testing.assert_close(found["chunked"][1][name], gradient, atol=2e-5, rtol=2e-4)
+    move(policy, seed=1, scale=0.1)
+    found = token_logprobs(policy, PROMPTS, COMPLETIONS, temperature=temperature, chunk=chunk)
+    wanted = plain(policy, temperature)
+    for row, expected in enumerate(wanted):
+        torch.testing.assert_close(found.logprobs[row][found.mask[row]], expected, atol=1e-5, rtol=1e-5)
+    assert found.mask.sum(1).tolist() == [3, 5, 1]
+    assert not found.logprobs[~found.mask].any()
+    weights = torch.linspace(0.5, 2.0, 9)
+    ours = gradients(policy, (found.logprobs[found.mask] * weights).sum())
+    theirs = gradients(policy, (torch.cat(wanted) * weights).sum())
+    assert ours.keys() == theirs.keys() and ours
+    for name, gradient in theirs.items():
+        torch.testing.assert_close(ours[name], gradient, atol=1e-5, rtol=1e-4, msg=name)
 
 
-def test_the_entropy_is_that_of_the_distribution(policy: Callable[..., Any]) -> None:
-    model, batch = policy(std=0.2), make_batch(SAMPLES)
-    _, entropy_BT = token_logprobs(model, batch, temperature=0.7, entropy=True)
-    logits_BLV = model(input_ids=batch.input_ids).logits / 0.7
-    expected = torch.distributions.Categorical(logits=logits_BLV).entropy()
-    rows, columns = batch.positions[:, 0], batch.positions[:, 1]
-    torch.testing.assert_close(entropy_BT[batch.mask], expected[rows, columns - 1], atol=2e-5, rtol=1e-4)
+def test_entropy_is_that_of_the_distribution(policy: Any) -> None:
+    found = token_logprobs(policy, [[0, 5]], [[20]])
+    at = policy(input_ids=torch.tensor([[0, 5]])).logits[0, -1].float().log_softmax(-1)
+    torch.testing.assert_close(found.entropy[0, 0], -(at.exp() * at).sum(), atol=1e-5, rtol=1e-5)
 
 
-def test_a_row_is_the_same_alone_and_beside_longer_rows(policy: Callable[..., Any]) -> None:
-    model = policy(std=0.2)
-    together = token_logprobs(model, make_batch(SAMPLES))[0]
-    for place, one in enumerate(SAMPLES):
-        alone = token_logprobs(model, make_batch([one]))[0]
-        count = len(one.token_ids)
-        torch.testing.assert_close(together[place, :count], alone[0], atol=1e-5, rtol=1e-5)
-        assert (together[place, count:] == 0).all()
+def test_a_row_is_the_same_alone_and_beside_longer_rows(policy: Any) -> None:
+    move(policy, seed=1, scale=0.1)
+    together = token_logprobs(policy, PROMPTS, COMPLETIONS)
+    for row, (prompt, completion) in enumerate(zip(PROMPTS, COMPLETIONS, strict=True)):
+        alone = token_logprobs(policy, [prompt], [completion])
+        torch.testing.assert_close(
+            together.logprobs[row, : len(completion)], alone.logprobs[0], atol=1e-5, rtol=1e-5
+        )
 
 
 class Largest(TorchDispatchMode):
@@ -85,36 +83,43 @@ class Largest(TorchDispatchMode):
 
 
 def test_no_tensor_is_as_large_as_all_logits() -> None:
-    vocabulary, tokens = 3 * VOCABULARY_CHUNK, 60
+    vocabulary, tokens, width = 3 * VOCABULARY_CHUNK, 60, 16
     model = LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=vocabulary,
-            hidden_size=16,
-            intermediate_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=1,
-            num_key_value_heads=1,
-            head_dim=16,
-            tie_word_embeddings=False,
+            vocab_size=vocabulary, hidden_size=width, intermediate_size=width, num_hidden_layers=1,
+            num_attention_heads=1, num_key_value_heads=1, head_dim=width, tie_word_embeddings=False,
         )
-    )
+    )  # fmt: skip
     model.lm_head.weight.requires_grad_(False)
-    batch = make_batch([sample(3, tokens)])
-    with Largest() as plain:
+    prompts, completions = [[5, 6, 7]], [list(range(10, 10 + tokens))]
+    batch = make_batch(prompts, completions)
+    with Largest() as whole:
         plain_logprobs(model, batch).sum().backward()
     with Largest() as chunked:
-        token_logprobs(model, batch)[0].sum().backward()
-    assert plain.numel >= tokens * vocabulary
-    assert chunked.numel <= max(tokens * VOCABULARY_CHUNK, vocabulary * 16) < tokens * vocabulary
+        token_logprobs(model, prompts, completions).logprobs.sum().backward()
+    assert whole.numel >= tokens * vocabulary
+    assert chunked.numel <= max(tokens * VOCABULARY_CHUNK, vocabulary * width) < tokens * vocabulary
 
 
-def test_a_head_that_is_not_plain_is_refused(tiny: Path, policy: Callable[..., Any]) -> None:
-    model = policy()
-    model.get_base_model().config.logits_scaling = 8.0
+def test_greedy_samples_count_with_the_plain_softmax(policy: Any) -> None:
+    greedy = token_logprobs(policy, PROMPTS, COMPLETIONS, temperature=0.0).logprobs
+    assert torch.equal(greedy, token_logprobs(policy, PROMPTS, COMPLETIONS).logprobs)
+
+
+def test_the_two_definitions_agree(policy: Any) -> None:
+    move(policy, seed=1, scale=0.1)
+    found = plain_logprobs(policy, make_batch(PROMPTS, COMPLETIONS), temperature=0.7)
+    for row, expected in enumerate(plain(policy, 0.7)):
+        torch.testing.assert_close(found[row, : len(expected)], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_head_that_is_not_plain_is_refused(policy: Any) -> None:
+    policy.get_base_model().config.logits_scaling = 8.0
     with pytest.raises(ModelError, match="logits_scaling"):
-        token_logprobs(model, make_batch(SAMPLES))
+        token_logprobs(policy, PROMPTS, COMPLETIONS)
 
 
-def test_a_sample_without_tokens_is_refused() -> None:
+def test_rows_that_can_not_be_scored_are_refused(policy: Any) -> None:
     with pytest.raises(TrainingError, match="without prompt tokens"):
-        make_batch([Sample((), (1,), (0.0,), "", "stop")])
+        token_logprobs(policy, [[], [1]], [[2], [3]])
+    assert token_logprobs(policy, [[1], [1]], [[], [3]]).mask.tolist() == [[False], [True]]

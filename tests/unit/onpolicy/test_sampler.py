@@ -1,208 +1,157 @@
-"""The sampler: new weights after each sync, the base beside them, a dead engine replaced by one that knows the same.
-
-Wrong if a stale adapter answers, if the order is lost, if samples differ after a restart, or if a failed sync leaves
-the policy without its old weights.
-"""
+"""The engine samples with the adapter of the last sync, the base stays the base, and a dead engine is replaced."""
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
-from reasoner.engines.protocol import EngineSettings
-from reasoner.engines.remote import RemoteEngine
-from reasoner.errors import EngineError, ModelError, UsageError
-from reasoner.onpolicy.logprobs import make_batch, token_logprobs
-from reasoner.onpolicy.opening import open_sampler
-from reasoner.onpolicy.sampler import Sampler
-from reasoner.onpolicy.samples import Sample
-from reasoner.onpolicy.storage import AdapterStorage
-from reasoner.onpolicy.timers import Part
+from reasoner.engines.start import open_engine
+from reasoner.errors import EngineError, TrainingError, UsageError
+from reasoner.onpolicy.adapters import AdapterFolder
+from reasoner.onpolicy.gate import Gate
+from reasoner.onpolicy.logprobs import token_logprobs
+from reasoner.onpolicy.sampler import OnPolicySampler, Sample
 from reasoner.records import GenerationRequest, Sampling
+from tests.unit.onpolicy.conftest import move, settings
 
-SCRIPTS = "tests.unit.onpolicy.scripts"
-PROMPT = "A farmer has twelve cows"
-
-
-def ask(
-    adapter: str = "", *, prompt: str = PROMPT, temperature: float = 1.0, **more: Any
-) -> GenerationRequest:
-    sampling = Sampling(temperature, max_tokens=more.pop("tokens", 12), **more.pop("sampling", {}))
-    return GenerationRequest("p", prompt, sampling, adapter=adapter, **more)
+GREEDY = Sampling(temperature=0.0, max_tokens=12)
+DRAWN = Sampling(temperature=1.0, max_tokens=12)
+QUESTIONS = ["1 + 1", "two and three", "x"]
 
 
-def scripted(folder: Path, function: str, **more: Any) -> Sampler:
-    """A scripted engine in a real process."""
-    settings = EngineSettings("scripted", folder, adapters=True, options={"script": f"{SCRIPTS}:{function}"})
-    return Sampler(
-        lambda: RemoteEngine(settings, log=folder / "engine.log"),
-        None,
-        storage=AdapterStorage(folder),
-        log=lambda line: None,
-        **more,
-    )
+def requests(adapter: str, sampling: Sampling = GREEDY, n: int = 1) -> list[GenerationRequest]:
+    return [
+        GenerationRequest(question, question, sampling, 0, index, adapter)
+        for question in QUESTIONS
+        for index in range(n)
+    ]
 
 
-def kill(sampler: Sampler) -> int:
-    """SIGKILL to the engine's process; returns its pid."""
-    assert isinstance(sampler.engine, RemoteEngine)
-    pid = sampler.engine.pid
-    assert pid
-    os.kill(pid, signal.SIGKILL)
-    return pid
+def texts(samples: list[Sample]) -> list[tuple[int, ...]]:
+    return [sample.token_ids for sample in samples]
 
 
-def texts(samples: list[Sample]) -> list[str]:
-    return [sample.text for sample in samples]
+def greedy(model: Any, sample: Sample) -> tuple[int, ...]:
+    """What the training model itself says, by one argmax a token."""
+    ids = list(sample.prompt_ids)
+    for _ in range(GREEDY.max_tokens):
+        ids.append(int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+        if ids[-1] == 1:
+            break
+    return tuple(ids[len(sample.prompt_ids) :])
 
 
-def test_after_a_sync_the_new_weights_answer_and_the_base_stays(
-    sampler: Sampler, policy: Callable[..., Any]
-) -> None:
-    import torch
-
-    model = policy(std=0.3)
-    batch = [ask(), ask("default"), ask(index=1), ask("default", index=1)]
-    greedy = [ask(temperature=0, index=i, adapter=a) for i, a in enumerate(["", "default"])]
-    sampler.sync(model, step=0)
-    before, calm = sampler.sample(batch), sampler.sample(greedy)
+def scored(policy: Any, samples: list[Sample], temperature: float = 1.0) -> list[list[float]]:
     with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if "lora_B" in name:
-                weight.neg_()
-    sampler.sync(model, step=1)
-    after, calmer = sampler.sample(batch), sampler.sample(greedy)
-    assert calmer[0].token_ids == calm[0].token_ids and calmer[0].logprobs == calm[0].logprobs
-    assert calmer[1].token_ids != calm[1].token_ids
-    assert [s.version for s in before] == [-1, 0, -1, 0] and [s.version for s in after] == [-1, 1, -1, 1]
-    for samples, fits in ((after, True), (before, False)):
-        mine = [s for s in samples if s.policy]
-        with torch.no_grad():
-            now_BT = token_logprobs(model, make_batch(mine))[0]
-        off = max(
-            abs(a - b) for row, s in zip(now_BT.tolist(), mine, strict=True)
-            for a, b in zip(row, s.logprobs, strict=False)
-        )  # fmt: skip
-        assert (off < 0.1) is fits, off
+        found = token_logprobs(
+            policy, [s.prompt_ids for s in samples], [s.token_ids for s in samples], temperature=temperature
+        )
+    return [row[mask].tolist() for row, mask in zip(found.logprobs, found.mask, strict=True)]
 
 
-def test_several_policies_and_the_base_share_a_batch(sampler: Sampler, policy: Callable[..., Any]) -> None:
-    sampler.sync(policy(names=("solver", "writer"), std=0.3), step=4)
-    names = ["writer", "", "solver", "writer", ""]
-    samples = sampler.sample([ask(name, temperature=0) for name in names])
-    assert [s.policy for s in samples] == names
-    assert dict(sampler.versions) == {"solver": 4, "writer": 4}
-    assert samples[1].token_ids == samples[4].token_ids and samples[0].token_ids == samples[3].token_ids
-    assert len({samples[0].token_ids, samples[1].token_ids, samples[2].token_ids}) == 3
-    assert all(len(s.prompt_ids) == len(PROMPT) + 1 and s.prompt_ids[0] == 0 for s in samples)
-
-
-def test_the_old_version_is_gone_from_engine_and_storage(tmp_path: Path, policy: Callable[..., Any]) -> None:
-    model = policy()
-    with scripted(tmp_path, "versioned") as sampler:
-        for step in range(3):
-            sampler.sync(model, step=step)
-            assert texts(sampler.sample([ask("default", prompt="q")])) == [f"default@{step} q"]
-            (folder,) = tmp_path.glob("reasoner-adapters*")
-            assert [p.name for p in folder.iterdir()] == [f"default@{step}"]
-            if step:
-                with pytest.raises(EngineError, match="not loaded"):
-                    list(sampler.engine.generate([ask(f"default@{step - 1}")], logprobs=True))
-        sampler.sync(model, step=2)  # a step that is done again
-        assert texts(sampler.sample([ask("default", prompt="q")])) == ["default@2.1 q"]
-        assert sampler.timers.take().share(Part.SYNC) > 0
-    assert not list(tmp_path.glob("reasoner-adapters*"))
-
-
-def test_a_killed_engine_comes_back_with_its_adapters(tmp_path: Path, policy: Callable[..., Any]) -> None:
-    model = policy()
-    with scripted(tmp_path, "versioned") as sampler:
-        sampler.sync(model, step=0)
-        sampler.sync(model, step=1)
-        old = kill(sampler)
-        requests = [ask("default", prompt=str(i)) for i in range(5)] + [ask(prompt="b")]
-        assert texts(sampler.sample(requests)) == [f"default@1 {i}" for i in range(5)] + ["base b"]
-        assert isinstance(sampler.engine, RemoteEngine) and sampler.engine.pid != old
-        kill(sampler)
-        sampler.sync(model, step=2)
-        assert texts(sampler.sample([ask("default", prompt="q")])) == ["default@2 q"]
-        assert sampler.restarted == 2
-
-
-def test_a_dead_engine_is_not_started_for_ever(tmp_path: Path) -> None:
-    with scripted(tmp_path, "versioned", restarts=0) as sampler:
-        kill(sampler)
-        with pytest.raises(EngineError, match="SIGKILL"):
-            sampler.sample([ask()])
-
-
-def test_a_request_that_is_wrong_starts_no_engine(tmp_path: Path) -> None:
-    with scripted(tmp_path, "versioned") as sampler:
-        with pytest.raises(EngineError, match="never synced"):
-            sampler.sample([ask("default")])
-        assert sampler.restarted == 0
-        with pytest.raises(UsageError, match="'@'"):
-            sampler.load("a@b", tmp_path)
-
-
-def test_a_cut_distribution_is_refused_in_training_only(tmp_path: Path) -> None:
-    with scripted(tmp_path, "versioned") as sampler:
-        sampler.load("default", tmp_path)
-        for cut in ({"top_p": 0.9}, {"top_k": 5}):
-            with pytest.raises(UsageError, match="bias"):
-                sampler.sample([ask("default", sampling=cut)])
-            assert sampler.sample([ask("default", sampling=cut)], evaluation=True)
-            assert sampler.sample([ask("", sampling=cut)])
-
-
-@pytest.mark.parametrize(("function", "words"), [("infinite", "not finite"), ("empty", "0 tokens")])
-def test_what_can_not_be_trained_on_is_an_error(tmp_path: Path, function: str, words: str) -> None:
-    with scripted(tmp_path, function) as sampler, pytest.raises(EngineError, match=words):
-        sampler.sample([ask()])
-
-
-def test_a_failed_sync_leaves_the_old_weights_in_service(
-    sampler: Sampler, policy: Callable[..., Any]
+def test_after_an_update_the_new_adapter_samples_and_the_base_does_not_change(
+    policy: Any, sampler: OnPolicySampler
 ) -> None:
-    from peft import LoraConfig
-
-    model = policy(std=0.3)
-    sampler.sync(model, step=0)
-    before = sampler.sample([ask("default", temperature=0)])
-    model.add_adapter("wide", LoraConfig(r=64, target_modules=["q_proj"]))
-    with pytest.raises(ModelError, match="rank 64"):
-        sampler.sync(model, step=1, policies=["wide"])
-    assert sampler.sample([ask("default", temperature=0)])[0].token_ids == before[0].token_ids
-    assert dict(sampler.versions) == {"default": 0}
-    folder = sampler._storage.folder
-    assert folder and [p.name for p in folder.iterdir()] == ["default@0"]
-
-
-def test_another_tokenizer_than_the_engines_is_an_error(tiny: Path, tmp_path: Path) -> None:
-    settings = EngineSettings("transformers", tiny, "float32", options={"max_model_len": 64})
-    with open_sampler(settings, log=tmp_path / "log", in_process=True) as sampler:
-        sampler._encode = lambda requests: [[1, 2, 3]] * len(requests)
-        with pytest.raises(EngineError, match="tokenizer of the base"):
-            sampler.sample([ask()])
+    move(policy, seed=1)
+    sampler.sync("policy", policy)
+    both = [*requests(""), *requests("policy")]
+    first = sampler.sample(both)
+    base, old = texts(first[:3]), texts(first[3:])
+    move(policy, seed=2)
+    assert texts(sampler.sample(both))[3:] == old, "without a sync the engine has the old weights"
+    sampler.sync("policy", policy)
+    second = sampler.sample(both)
+    assert texts(second[:3]) == base
+    assert texts(second[3:]) != old
+    assert texts(second[3:]) == [greedy(policy, sample) for sample in second[3:]]
+    with policy.disable_adapter():
+        assert base == [greedy(policy, sample) for sample in second[:3]]
+    assert set(sampler.parts.take()) == {"sync", "generate"}
 
 
-def test_sleeping_changes_nothing_but_the_time(sampler: Sampler, policy: Callable[..., Any]) -> None:
-    sampler.sync(policy(std=0.3), step=0)
-    first = sampler.sample([ask("default"), ask()])
-    sampler.sleep()
-    sampler.sleep()
-    assert sampler.sample([ask("default"), ask()]) == first
-    sampler.sleep()
-    sampler.sync(policy(std=0.3), step=1)
-    assert sampler.sample([ask("default"), ask()])
+def test_two_adapters_and_the_base_share_a_batch(policy: Any, sampler: OnPolicySampler) -> None:
+    move(policy, seed=1)
+    sampler.sync("solver", policy)
+    move(policy, seed=2)
+    sampler.sync("writer", policy)
+    mixed = [*requests("writer"), *requests(""), *requests("solver")]
+    together = texts(sampler.sample(mixed))
+    apart = [texts(sampler.sample(requests(name))) for name in ("writer", "", "solver")]
+    assert together == [row for rows in apart for row in rows]
+    assert len({tuple(rows) for rows in apart}) == 3
 
 
-def test_a_closed_sampler_says_so(tmp_path: Path) -> None:
-    sampler = scripted(tmp_path, "versioned")
-    sampler.close()
-    sampler.close()
-    with pytest.raises(EngineError, match="closed"):
-        sampler.sample([ask()])
+def test_the_gate_passes_equal_weights_and_stops_others(policy: Any, sampler: OnPolicySampler) -> None:
+    move(policy, seed=1, scale=0.05)
+    sampler.sync("policy", policy)
+    samples = sampler.sample(requests("policy", DRAWN, n=4))
+    gate = Gate("float32")
+    assert gate.check([s.logprobs for s in samples], scored(policy, samples)) < 1e-4
+    move(policy, seed=2, scale=2.0)
+    with pytest.raises(TrainingError, match="was the adapter sent"):
+        gate.check([s.logprobs for s in samples], scored(policy, samples))
+    with pytest.raises(TrainingError, match="step 0: sampler and trainer differ"):
+        Gate("float32").check([s.logprobs for s in samples], scored(policy, samples))
+
+
+def test_the_gate_names_a_wrong_template(policy: Any, sampler: OnPolicySampler) -> None:
+    sampler.sync("policy", policy)
+    samples = sampler.sample(requests("policy", DRAWN, n=4))
+    own = scored(policy, samples)
+    moved = [[row[0] - 3.0, *row[1:]] for row in own]
+    with pytest.raises(TrainingError, match="chat template"):
+        Gate("float32").check([s.logprobs for s in samples], moved)
+    with pytest.raises(TrainingError, match="temperature"):
+        Gate("float32").check([s.logprobs for s in samples], [[value * 0.5 for value in row] for row in own])
+    with pytest.raises(TrainingError, match="the tokens were changed"):
+        Gate("float32").check([s.logprobs for s in samples], [row[1:] for row in own])
+
+
+def test_truncated_distributions_are_refused(policy: Any, sampler: OnPolicySampler) -> None:
+    sampler.sync("policy", policy)
+    for sampling in (Sampling(1.0, top_p=0.9), Sampling(1.0, top_k=5)):
+        with pytest.raises(UsageError, match="top_p=1"):
+            sampler.sample(requests("policy", sampling))
+
+
+def test_an_adapter_is_written_in_bfloat16_and_removed_when_told(policy: Any, tmp_path: Path) -> None:
+    move(policy, seed=3)
+    with AdapterFolder(tmp_path) as folder:
+        first = folder.write("policy", policy)
+        tensors = load_file(first / "adapter_model.safetensors")
+        assert tensors and all(tensor.dtype == torch.bfloat16 for tensor in tensors.values())
+        second = folder.write("policy", policy)
+        folder.remove(first)
+        assert second.is_dir() and not first.exists()
+        with pytest.raises(UsageError, match="no adapter 'writer'"):
+            folder.write("writer", policy, "writer")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_killed_engine_is_started_again_and_the_same_data_comes_back(
+    base: Path, policy: Any, tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    started: list[Any] = []
+
+    def start() -> Any:
+        started.append(open_engine(settings(base), log=tmp_path / "engine.log"))
+        return started[-1]
+
+    move(policy, seed=1)
+    with OnPolicySampler(start, AutoTokenizer.from_pretrained(base), 128) as sampler:
+        sampler.sync("policy", policy)
+        wanted = requests("policy", DRAWN, n=3)
+        before = sampler.sample(wanted)
+        os.kill(started[-1].pid, signal.SIGKILL)
+        after = sampler.sample(wanted)
+        assert (sampler.restarts, len(started)) == (1, 2)
+        assert texts(after) == texts(before) and [s.logprobs for s in after] == [s.logprobs for s in before]
+        with pytest.raises(EngineError, match="not loaded"):
+            sampler.sample(requests("nobody"))
+        assert sampler.restarts == 1, "an error of the caller's is no reason to start anew"

@@ -9,9 +9,8 @@ from rich.console import Console
 
 from reasoner.config.smart import Epoch1Config
 from reasoner.methods.smart import analysis, epoch1
-from reasoner.methods.smart.correction import self_correction
 from reasoner.report.data import HeadlineTable, Loss, RecordSet, RunReport, StageTime
-from reasoner.report.headline import headline
+from reasoner.report.headline import Answers, headline
 from reasoner.report.markdown import render_markdown
 from reasoner.report.terminal import plain_lines, print_headline
 from reasoner.report.words import p_value
@@ -24,20 +23,21 @@ EPOCH1 = [attempt(p, [COT, SUB, POT][n % 3], "++-"[n % 3]) for n, p in enumerate
 EPOCH2 = [attempt(p, POT, "+" if n % 8 else "-") for n, p in enumerate(PROBLEMS)]
 EPOCH2[0] = attempt(PROBLEMS[0], None, "-", finish="length")
 EPOCH2[1] = attempt(PROBLEMS[1], POT, "?")
+SECOND = [attempt(p, COT, "+" if n % 2 else "-", tried=(POT,)) for n, p in enumerate(PROBLEMS)]
+EACH = [a for n, p in enumerate(PROBLEMS) for a in few_shot(p, ["+-+", "--+", "++-", "---"][n % 4])]
 
 
 def table() -> HeadlineTable:
-    return headline("held|out", BASE, [("epoch 1", EPOCH1), ("epoch 2", EPOCH2)])
+    answered = [Answers("epoch 1", EPOCH1), Answers("epoch 2", EPOCH2, turn2=SECOND, each=EACH)]
+    return headline("held|out", BASE, answered)
 
 
 def report() -> RunReport:
     chosen = epoch1.records(PROBLEMS, BASE, Epoch1Config(), 0)
-    second = [attempt(p, COT, "+" if n % 2 else "-", tried=(POT,)) for n, p in enumerate(PROBLEMS)]
     return RunReport(
         title="A run",
         facts={"model": "a|b <script>alert(1)</script>", "two\nlines": "x"},
         tables=(table(),),
-        corrections={"epoch 2": self_correction(EPOCH2, second)},
         few_shot=analysis.analyse(BASE),
         records=(RecordSet(label="epoch 1", counts=chosen.counts, by_strategy=chosen.by_strategy),),
         losses=(Loss(label="epoch 1", records=87, steps=11, train=0.51234, note="2 too long"),),
@@ -64,7 +64,7 @@ def test_every_table_of_the_page_is_one() -> None:
     page = render_markdown(report())
     marks = len(re.findall(r"^\|[-:|]+\|$", page, re.M))
     found = tables_of(page)
-    assert len(found) == marks == 10
+    assert len(found) == marks == 11
     assert all(len(row) == len(rows[0]) for rows in found for row in rows)
     assert [row[0] for row in found[1][1:]] == [row.label for row in table().rows]
     assert "\n\n\n" not in page and page.endswith("\n")
@@ -84,7 +84,7 @@ def test_collapse_is_said_plainly() -> None:
     page = render_markdown(report())
     assert "COLLAPSE: epoch 2 answers 39 of 40 questions with Program of Thought" in page
     assert "COLLAPSE: epoch 1" not in page
-    healthy = RunReport(title="A run", tables=(headline("x", BASE, [("epoch 1", EPOCH1)]),))
+    healthy = RunReport(title="A run", tables=(headline("x", BASE, [Answers("epoch 1", EPOCH1)]),))
     assert "COLLAPSE" not in render_markdown(healthy)
 
 
@@ -116,7 +116,7 @@ def test_text_from_outside_cannot_break_the_page() -> None:
 
 
 def test_a_missing_p_has_its_reason() -> None:
-    short = headline("x", BASE, [("epoch 1", EPOCH1[:30])])
+    short = headline("x", BASE, [Answers("epoch 1", EPOCH1[:30])])
     page = render_markdown(RunReport(title="A run", tables=(short,)))
     assert "| no p |" in page
     assert "no p: other problems (30 shared of 30 and 40)." in page
@@ -147,7 +147,7 @@ def test_no_terminal_gets_whole_plain_lines() -> None:
     text = printed(width=40)
     assert "\x1b" not in text and "│" not in text
     lines = text.splitlines()
-    assert lines[0] == "held|out" and lines[1:8] == plain_lines(table())
+    assert lines[0] == "held|out" and lines[1:10] == plain_lines(table())
     assert any(
         line.startswith("COLLAPSE: epoch 2 answers 39 of 40") and line.endswith("helps.") for line in lines
     )
@@ -169,3 +169,23 @@ def test_a_terminal_gets_a_table_with_the_same_figures() -> None:
 )
 def test_p_values(p: float | None, text: str) -> None:
     assert p_value(p) == text
+
+
+def test_second_turns_and_forced_strategies_are_on_the_page() -> None:
+    page = render_markdown(report())
+    second = next(rows for rows in tables_of(page) if "acc@t2_oracle" in rows[0])
+    row = table().rows[-1]
+    assert row.correction is not None and row.forced is not None
+    assert len(second) == 2 and second[1][0] == "epoch 2"
+    assert second[1][3] == f"{row.correction.acc_t2.value:.3f}" and second[1][7] == "0 (0.0 %)"
+    assert second[1][8] == "40 / 0 / 0" and second[1][-1] == f"{row.correction.acc_t2_oracle.value:.3f}"
+    forced = next(rows for rows in tables_of(page) if "its choice" in rows[0])
+    assert forced[1][1:] == ["40", "0.872", "0.500", "0.250", "0.500", "0.417", "0.000", "0.750"]
+    assert "judged by its own answers with each strategy forced" in page
+
+
+def test_the_terminal_says_what_a_second_turn_gave() -> None:
+    text, row = printed(width=40), table().rows[-1]
+    assert row.correction is not None
+    assert f"acc@t2 {row.correction.acc_t2.value:.3f} (" in text and "(oracle) 0.750" in text
+    assert "epoch 1, a second turn" not in text

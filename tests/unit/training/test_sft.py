@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from reasoner.config.smart import LoraConfig
 from reasoner.errors import ModelError, TrainingError, UsageError
 from reasoner.ids import file_hash
 from reasoner.training import adapter, checkpoints, sft
+from reasoner.training.micro_batch import Batch
 from reasoner.training.specs import SftSpec
-from reasoner.training.trainer import Batch
 from tests.unit.training import tiny
 
 END = tiny.END
@@ -234,10 +236,24 @@ def test_bf16_computes_otherwise_and_keeps_float32_adapters(base: Path, tmp_path
     assert half.losses == pytest.approx(full.losses, rel=0.02)
 
 
-def test_gradient_checkpointing_changes_nothing(base: Path, tmp_path: Path) -> None:
-    examples = tiny.make_examples(8)
-    plain = Run(tiny.make_spec(base, tmp_path / "a", examples))
-    saving = Run(tiny.make_spec(base, tmp_path / "b", examples, gradient_checkpointing=True))
+def test_gradient_checkpointing_computes_twice_and_changes_nothing(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers.models.llama.modeling_llama import LlamaMLP
+
+    calls: list[int] = []
+    plain_forward = LlamaMLP.forward
+
+    def forward(self: Any, x: Any) -> Any:
+        calls.append(1)
+        return plain_forward(self, x)
+
+    monkeypatch.setattr(LlamaMLP, "forward", forward)
+    examples, dropout = tiny.make_examples(8), LoraConfig(r=4, alpha=8, dropout=0.1)
+    plain = Run(tiny.make_spec(base, tmp_path / "a", examples, lora=dropout))
+    once = len(calls)
+    saving = Run(tiny.make_spec(base, tmp_path / "b", examples, lora=dropout, gradient_checkpointing=True))
+    assert len(calls) - once == 2 * once > 0, "each layer is computed again in the backward pass"
     assert saving.losses == pytest.approx(plain.losses, rel=1e-6)
     for name, tensor in plain.weights.items():
         torch.testing.assert_close(saving.weights[name], tensor, rtol=1e-3, atol=1e-6)
@@ -265,10 +281,18 @@ def test_losses_are_means_over_windows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "smaller"), [(8, Batch(4, 4)), (6, Batch(3, 4)), (9, Batch(3, 6)), (5, Batch(1, 10)), (1, None)]
+    ("size", "smaller"),
+    [(8, Batch(4, 4)), (6, Batch(3, 4)), (9, Batch(3, 6)), (5, Batch(2, 5)), (2, Batch(1, 4)), (1, None)],
 )
 def test_halving_keeps_the_effective_batch(size: int, smaller: Batch | None) -> None:
     assert Batch(size, 2).halved() == smaller
+
+
+@given(st.integers(1, 64), st.integers(1, 32), st.integers(1, 64))
+def test_any_cut_keeps_the_effective_batch(size: int, accum: int, limit: int) -> None:
+    cut = Batch(size, accum).at_most(limit)
+    assert cut.size * cut.accum == size * accum
+    assert 1 <= cut.size <= limit
 
 
 def full_memory(monkeypatch: pytest.MonkeyPatch, above: int, from_step: int = 0) -> None:
@@ -300,6 +324,50 @@ def test_out_of_memory_halves_the_micro_batch(
     assert healed.losses == small.losses
     for name, tensor in small.weights.items():
         assert torch.equal(healed.weights[name], tensor), "the same records in the same order"
+
+
+def test_the_micro_batch_that_fitted_is_used_by_the_next_run(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples, notes = tiny.make_examples(24), tmp_path / "notes"
+    settings: dict[str, Any] = {"batch_size": 8, "grad_accum": 1, "sizes": notes}
+    Run(tiny.make_spec(base, tmp_path / "never full", examples, **settings))
+    assert not notes.exists(), "nothing had to be searched, so nothing is noted"
+    full_memory(monkeypatch, above=2)
+    first = Run(tiny.make_spec(base, tmp_path / "first", examples, **settings))
+    assert first.record["batch"] == {"size": 2, "accum": 4} and not first.record["batch_remembered"]
+    [note] = notes.iterdir()
+    facts = json.loads(note.read_text())
+    assert facts["micro_batch"] == 2 and facts["model"] == "tiny-llama" and facts["device"] == "cpu"
+
+    again = Run(tiny.make_spec(base, tmp_path / "again", examples, **settings))
+    assert again.record["halvings"] == [] and again.record["batch_remembered"]
+    assert again.record["batch"] == {"size": 2, "accum": 4} and again.losses == first.losses
+    assert again.said(f"micro-batch 2, which fitted this device before; remove {note}")
+
+    longer = Run(tiny.make_spec(base, tmp_path / "longer", examples, max_length=300, **settings))
+    assert longer.record["halvings"], "another length is another kind of training"
+    small = Run(tiny.make_spec(base, tmp_path / "small", examples, batch_size=1, grad_accum=8, sizes=notes))
+    assert small.record["batch"] == {"size": 1, "accum": 8}, "a smaller micro-batch that was asked for stays"
+    note.write_text("{broken")
+    damaged = Run(tiny.make_spec(base, tmp_path / "damaged", examples, **settings))
+    assert damaged.record["halvings"] and json.loads(note.read_text())["micro_batch"] == 2
+
+
+def test_a_resumed_run_keeps_its_cut_whatever_was_noted_since(
+    tmp_path: Path,
+) -> None:
+    from reasoner.training.micro_batch import BatchRecord, Memory
+
+    memory = Memory(tmp_path / "notes", {"model": "m"})
+    begun = BatchRecord(tmp_path, Batch(8, 2), memory, fresh=True)
+    memory.write(2)
+    assert BatchRecord(tmp_path, Batch(8, 2), memory, fresh=False).batch == begun.batch == Batch(8, 2)
+    assert BatchRecord(tmp_path, Batch(8, 2), memory, fresh=True).batch == Batch(2, 8)
+    assert BatchRecord(tmp_path, Batch(8, 2), memory, fresh=False).remembered
+    (tmp_path / "batch.json").write_text("[]")
+    with pytest.raises(TrainingError, match="damaged"):
+        BatchRecord(tmp_path, Batch(8, 2), memory, fresh=False)
 
 
 def test_out_of_memory_later_goes_on_from_the_last_checkpoint(

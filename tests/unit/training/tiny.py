@@ -70,7 +70,8 @@ def make_model(folder: Path, layers: int = 2, seed: int = 7, **overrides: Any) -
         initializer_range=0.1,
         **overrides,
     )
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    model: Any = LlamaForCausalLM(config)
+    model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -80,14 +81,15 @@ def chat_prompt(tokenizer: Any, question: str) -> str:
     return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 
-def make_examples(count: int, seed: int = 0) -> list[TrainingExample]:
-    """Sums in chat form; the completion ends with the end token."""
+def make_examples(count: int, seed: int = 0, uneven: bool = False) -> list[TrainingExample]:
+    """Sums in chat form; the completion ends with the end token. With `uneven`, of many lengths."""
     tokenizer, rng = make_tokenizer(), random.Random(seed)
     examples = []
     for index in range(count):
         a, b = rng.randint(1, 9), rng.randint(1, 9)
         prompt = chat_prompt(tokenizer, f"Ann has {a} pens and buys {b} more.")
-        text = f"Chain of Thought: {a} and {b} make {a + b}. The answer is {a + b}.{END}"
+        text = f"Chain of Thought: {a} and {b} make {a + b}. The answer is {a + b}."
+        text += (" and so" * (7 * index % 19) if uneven else "") + END
         examples.append(TrainingExample(f"p{index}", prompt, text, strategy="cot"))
     return examples
 

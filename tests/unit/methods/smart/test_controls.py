@@ -8,7 +8,14 @@ import pytest
 from reasoner.config.smart import Epoch1Config
 from reasoner.errors import DataError
 from reasoner.methods.smart import epoch1
-from reasoner.methods.smart.controls import rft_records, shuffled_labels
+from reasoner.methods.smart.controls import (
+    as_chain_of_thought,
+    given_records,
+    rft_records,
+    shuffled_labels,
+)
+from reasoner.records import Problem
+from reasoner.verifiers.solutions import Answer, verify_solutions
 from tests.unit.methods.smart.build import COT, POT, attempt, few_shot, problem
 
 
@@ -52,3 +59,38 @@ def test_shuffled_labels_keep_everything_but_the_names() -> None:
     again = random.Random(3).sample(records, len(records))
     assert {r.id for r in shuffled_labels(again, 0)} == {r.id for r in control}
     assert shuffled_labels([], 0) == ()
+
+
+@pytest.mark.parametrize(
+    ("solution", "gold", "wanted"),
+    [
+        ("He has 3 * 4 = <<3*4=12>>12 pens.\n#### 12", "12", "He has 3 * 4 = 12 pens.\nThe answer is 12."),
+        ("First 2.\n\nThen 5.\n#### 5\nThe answer is: 5", "5", "First 2.\nThen 5.\nThe answer is 5."),
+        ("3 + 4 = 7. The answer is 7.", "7", "3 + 4 = 7.\nThe answer is 7."),
+        ("One < two, and 3 << 4.", "4", "One < two, and 3 << 4.\nThe answer is 4."),
+    ],
+)
+def test_given_solutions_take_our_form(solution: str, gold: str, wanted: str) -> None:
+    text = as_chain_of_thought(solution, gold)
+    assert text == wanted
+    (verdict,) = verify_solutions([Answer(COT, text, gold)])
+    assert verdict.correct
+
+
+def test_given_solutions_are_counted_and_their_absence_is_told() -> None:
+    problems = [
+        Problem.make(f"Q{n}?", str(n), "toy", solution="It is so." if n % 3 else "") for n in range(9)
+    ]
+    chosen = given_records(problems, 0, max_records=4)
+    assert chosen.counts == {"problems": 9, "without_solution": 3, "dropped_max": 2, "records": 4}
+    assert {(r.strategy, r.kind, r.tried) for r in chosen.records} == {(COT, "direct", ())}
+    with pytest.raises(DataError, match="of toy comes with a solution"):
+        given_records(problems[::3], 0)
+
+
+def test_shuffled_labels_keep_the_counts_of_repeated_records() -> None:
+    problems = [problem(n) for n in range(12)]
+    attempts = [a for n, p in enumerate(problems) for a in few_shot(p, "+--" if n % 4 else "--+")]
+    records = epoch1.records(problems, attempts, Epoch1Config(rarity=1), 0).records
+    assert len({r.id for r in records}) < len(records)
+    assert Counter(r.strategy for r in shuffled_labels(records, 0)) == Counter(r.strategy for r in records)

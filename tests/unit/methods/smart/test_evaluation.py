@@ -144,6 +144,19 @@ def test_self_correction_by_hand() -> None:
     assert (found.i_to_c, found.c_to_i) == (2, 1)
     assert (found.repeated.k, found.repeated.n) == (1, 5), "an invalid turn 1 leaves nothing to repeat"
     assert found.delta == pytest.approx(1 / 5)
+    assert found.retried == 6, "no attempt of this example has an answer"
+
+
+def test_the_fallback_takes_the_second_answer_only_where_the_first_is_unusable() -> None:
+    """Whether an answer is right does not count: the retry never looks at the gold."""
+    first = [attempt(problem(n), COT, mark, extracted=text) for n, (mark, text) in enumerate(
+        [("+", "1"), ("-", "2"), ("-", None), ("-", None), ("-", "5")]
+    )]  # fmt: skip
+    first[4] = replace(first[4], strategy=None)
+    second = [attempt(problem(n), POT, mark, tried=(COT,)) for n, mark in enumerate("-++-+")]
+    found = self_correction(first, second)
+    assert (found.retried, found.acc_t2_fallback.k) == (3, 3)
+    assert (found.acc_t2.k, found.acc_t2_oracle.k) == (3, 4)
 
 
 @settings(deadline=None)

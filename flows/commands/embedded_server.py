@@ -1,0 +1,76 @@
+"""The Prefect server of a run that was given none: a guarded child of this process, in a session of its own.
+
+Prefect's own temporary server shares the terminal's process group, so that Ctrl-C ends it before the run can say that
+it was interrupted, and outlives a killed run. This one ends with this process, however that ends. Its database stays
+in the home folder.
+"""
+
+import atexit
+import os
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from reasoner.errors import ChildFailedError, InfrastructureError
+from reasoner.home import Home
+from reasoner.process.child import Child, start_child
+
+START_SECONDS = 120
+"""Long: on a busy machine the imports alone take 20 s."""
+POLL_SECONDS = 0.1
+GRACE = 3.0
+
+
+def start_embedded_server() -> None:
+    """Serve Prefect's API from the home folder until this process ends; nothing where the user has set a server.
+
+    Call it before Prefect is imported, which reads the address once. Raises InfrastructureError.
+    """
+    if "PREFECT_API_URL" in os.environ or os.environ.get("PREFECT_HOME") != str(_folder()):
+        return
+    port = _free_port()
+    url = f"http://127.0.0.1:{port}/api"
+    settings = {name: value for name, value in os.environ.items() if name.startswith("PREFECT_")}
+    quiet = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+    command = [sys.executable, "-m", "uvicorn", "--factory", "prefect.server.api.server:create_app",
+               "--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]  # fmt: skip
+    child = start_child(
+        command, log=_folder() / "server.log", env={**settings, **quiet, "DO_NOT_TRACK": "1"}, grace=GRACE
+    )
+    # Prefect sends its last logs when threads are joined, before these functions are called.
+    atexit.register(child.terminate)
+    _wait_for(child, url)
+    os.environ["PREFECT_API_URL"] = url
+
+
+def _wait_for(child: Child, url: str) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            pass
+        try:
+            child.check()
+        except ChildFailedError as error:
+            raise InfrastructureError(f"the Prefect server of this run did not start: {error}") from error
+        if time.monotonic() > deadline:
+            raise InfrastructureError(
+                f"the Prefect server of this run did not answer in {START_SECONDS} s; see {child.log}"
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _folder() -> Path:
+    return Home.from_environment().prefect

@@ -1,0 +1,202 @@
+"""The configuration of a planner run (METHODS 4). Defaults are ours; `reasoner train-planner` has the original's."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from reasoner.config.base import Section
+from reasoner.config.data import DataConfig
+from reasoner.config.smart import (
+    ComputeConfig,
+    Dtype,
+    EngineConfig,
+    LoraConfig,
+    ModelConfig,
+    SamplingConfig,
+    TrainConfig,
+)
+
+
+class PlannerPromptConfig(Section):
+    """The planner's and the worker's prompts (METHODS 4.3)."""
+
+    template: str = "planner"
+    """A name under reasoner/prompts/planner/, or the path of a YAML file of the same shape."""
+
+
+class WorkerConfig(Section):
+    """The frozen worker: the bare base."""
+
+    decoding: SamplingConfig = SamplingConfig()
+    """Greedy by default: sampled workers make the reward noisy."""
+    samples: int = Field(default=1, ge=1)
+    """How often each plan is carried out; a plan's correctness is the mean. More than one needs a temperature."""
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _samples_differ(self) -> "WorkerConfig":
+        if self.samples > 1 and self.decoding.temperature == 0:
+            raise ValueError("worker.samples above 1 needs worker.decoding.temperature above 0")
+        return self
+
+
+class RewardConfig(Section):
+    """What a plan is worth (METHODS 4.4)."""
+
+    mode: Literal["gated", "original"] = "gated"
+    """`gated`: side terms count only where the answer is right, and an invalid plan is worth 0. `original`: the
+    documented sum, which also pays wrong plans for being short and diverse; an invalid plan is worth 0.1."""
+    correctness_weight: float = Field(default=1.0, ge=0)
+    token_weight: float = Field(default=0.2, ge=0)
+    independence_weight: float = Field(default=0.3, ge=0)
+    token_budget: int = Field(default=1000, ge=1)
+    """Tokens at which efficiency is 0."""
+    count_planner_tokens: bool = True
+    """Whether the planner's own tokens count in the efficiency. `original` never counts them."""
+    format_bonus: float = Field(default=0.0, ge=0, le=0.1)
+    """`gated` only: what any valid plan gets. More than 0.1 invites plans that are merely well formed."""
+    neutral_independence: float = Field(default=0.5, ge=0, le=1)
+    """Independence of an atomic plan."""
+    embedder: str = ""
+    """Sentence embedder: a folder or a Hub id; empty is all-MiniLM-L6-v2."""
+    filter_zero_variance: Literal["correctness", "none"] = "correctness"
+    """`correctness` takes groups out of the update whose plans are all equally right, whatever their side terms."""
+    mask_all_correct_side_terms: bool = False
+    """Without that filter: take all-right groups out, which only teach to be short (where decomposition dies out)."""
+    max_unscored: float = Field(default=0.05, ge=0, le=1)
+    """The run stops when a larger share of a step's plans is unscored."""
+
+
+class SftPlannerConfig(Section):
+    """Warm start: targets by rejection sampling from the base, then supervised fine-tuning (METHODS 4.6)."""
+
+    enabled: bool = True
+    samples: int = Field(default=8, ge=1)
+    """Plans drawn from the base for every training question."""
+    decoding: SamplingConfig = SamplingConfig(temperature=1.0, max_tokens=256)
+    keep: int = Field(default=1, ge=1)
+    """Targets kept a question, the shortest first."""
+    max_records: int | None = Field(default=None, ge=1)
+    """Keep at most this many targets, chosen by hash."""
+    balance_decisions: bool = False
+    """Cap atomic targets at the count of decomposed ones, and the other way round."""
+    min_parse_rate: float = Field(default=0.95, ge=0, le=1)
+    """The run stops before GRPO where fewer of the planner's greedy outputs are valid plans."""
+    train: TrainConfig = TrainConfig(lr=1e-4, epochs=2.0, lora=LoraConfig(dropout=0.05))
+
+
+class GrpoConfig(Section):
+    """GRPO. A step has `batch_size × grad_accum` completions, which are whole groups of `num_generations`."""
+
+    enabled: bool = True
+    warm_start: bool = True
+    """Begin with the supervised adapter, where `sft.enabled` made one."""
+    lr: float = Field(default=1e-5, gt=0)
+    warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
+    scheduler: Literal["linear", "cosine", "constant", "constant_with_warmup"] = "linear"
+    batch_size: int = Field(default=8, ge=1)
+    """Completions a micro-step."""
+    grad_accum: int = Field(default=8, ge=1)
+    max_steps: int = Field(default=500, ge=1)
+    num_generations: int = Field(default=8, ge=2)
+    temperature: float = Field(default=1.0, gt=0)
+    max_prompt_length: int = Field(default=1024, ge=8)
+    """Questions whose planner prompt has more tokens are left out and counted."""
+    max_completion_length: int = Field(default=512, ge=1)
+    max_samples: int | None = Field(default=1000, ge=1)
+    """Training questions, chosen by hash and seed; unset takes all."""
+    loss: Literal["dapo", "dr_grpo", "grpo", "bnpo"] = "dapo"
+    beta: float = Field(default=0.0, ge=0)
+    """Weight of the KL to the start; 0 loads no reference."""
+    epsilon_high: float | None = Field(default=None, gt=0)
+    """Upper clipping bound (0.28 in DAPO); unset is 0.2 both ways."""
+    scale_rewards: Literal["group", "batch", "none"] = "group"
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    lora: LoraConfig = LoraConfig(dropout=0.0)
+    """No dropout: with it the first step's policy is not the one that sampled."""
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """`bf16` computes in bfloat16 autocast over float32 adapter weights; `auto` is that on an accelerator."""
+    load_in_4bit: bool = False
+    """Hold the base in NF4, as the original does. The trainer's own model then also samples, by transformers."""
+    gradient_checkpointing: bool = False
+    logging_steps: int = Field(default=10, ge=1)
+    save_steps: int = Field(default=100, ge=1)
+    save_total_limit: int = Field(default=3, ge=1)
+    gate: float | None = Field(default=None, gt=0)
+    """Largest difference of sampler and trainer at step 0 in nats a token; unset goes by the precision."""
+    example_rows: int = Field(default=4, ge=0)
+    """Rows a step in the table of examples."""
+
+    @model_validator(mode="after")
+    def _whole_groups(self) -> "GrpoConfig":
+        step = self.batch_size * self.grad_accum
+        if step % self.num_generations:
+            raise ValueError(
+                f"a step has batch_size × grad_accum = {step} completions, which is no multiple of num_generations="
+                f"{self.num_generations}"
+            )
+        return self
+
+
+class WandbConfig(Section):
+    """Weights & Biases. The same numbers always go to metrics.jsonl."""
+
+    enabled: bool = False
+    project: str = "recursive-reasoner-grpo"
+
+
+class PlannerEvaluationConfig(Section):
+    """The five arms of METHODS 4.7, greedy."""
+
+    decoding: SamplingConfig = SamplingConfig()
+    """The planner's; the worker's are `worker.decoding`."""
+    confidence: float = Field(default=0.95, gt=0, lt=1)
+    bootstrap: int = Field(default=10_000, ge=100)
+    """Resamples for the intervals of paired differences."""
+
+
+class PublishConfig(Section):
+    """The last stage: push the merged model to the Hub. Off by default."""
+
+    enabled: bool = False
+    repo: str = ""
+    """`owner/name`."""
+    private: bool = True
+
+    @model_validator(mode="after")
+    def _repo_is_named(self) -> "PublishConfig":
+        if self.enabled and self.repo.count("/") != 1:
+            raise ValueError("publish.repo must be set as owner/name where publish.enabled is true")
+        return self
+
+
+class PlannerConfig(Section):
+    """A whole planner run."""
+
+    method: Literal["planner"] = "planner"
+    seed: int = 0
+    model: ModelConfig
+    data: DataConfig
+    engine: EngineConfig = EngineConfig()
+    prompt: PlannerPromptConfig = PlannerPromptConfig()
+    worker: WorkerConfig = WorkerConfig()
+    reward: RewardConfig = RewardConfig()
+    sft: SftPlannerConfig = SftPlannerConfig()
+    grpo: GrpoConfig = GrpoConfig()
+    merge_dtype: Dtype = "bfloat16"
+    """Precision of the merged model's weights on disk."""
+    evaluation: PlannerEvaluationConfig = PlannerEvaluationConfig()
+    wandb: WandbConfig = WandbConfig()
+    compute: ComputeConfig = ComputeConfig()
+    publish: PublishConfig = PublishConfig()
+
+    @model_validator(mode="after")
+    def _something_is_trained(self) -> "PlannerConfig":
+        if not (self.sft.enabled or self.grpo.enabled):
+            raise ValueError("nothing is trained: set sft.enabled or grpo.enabled")
+        sft, grpo = self.sft.train.lora, self.grpo.lora
+        same = (sft.r, sft.alpha, sft.modules) == (grpo.r, grpo.alpha, grpo.modules)
+        if self.sft.enabled and self.grpo.enabled and self.grpo.warm_start and not same:
+            raise ValueError("a warm start needs one adapter shape: sft.train.lora and grpo.lora differ")
+        return self

@@ -1,0 +1,206 @@
+"""Rolls out episodes: B problems times G trajectories, all of a turn in one engine call (METHODS 3.1).
+
+Feedback is written for every attempt, right or wrong, without telling the writer which. Attempts are judged while the
+feedback is being written.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from random import Random
+from types import TracebackType
+from typing import Literal, Self
+
+from reasoner.environments import Environment
+from reasoner.errors import ConfigurationError, UsageError
+from reasoner.ids import derived_seed
+from reasoner.methods.multiturn.episode import Episode, Judged, Kind, Turn
+from reasoner.methods.multiturn.speaker import Speaker
+from reasoner.prompts.policy import Message
+from reasoner.prompts.turns import TurnTemplates
+from reasoner.records import Problem
+
+Advice = Literal["model", "fixed", "empty", "shuffled"]
+"""Where the advice comes from: the writer; SCoRe's fixed text; nothing; the writer's advice on another problem."""
+MARGIN = 32
+"""Prompt tokens left free when lengths are checked."""
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """First turns and what is known of them; `judged` may still be on its way."""
+
+    problems: list[Problem]
+    indices: list[int]
+    turns: list[Turn]
+    judged: "Future[list[Judged]]"
+
+    def verdicts(self) -> list[Turn]:
+        """The turns with their verdicts."""
+        return [replace(t, judged=j) for t, j in zip(self.turns, self.judged.result(), strict=True)]
+
+
+class Rollouts:
+    """Episodes of one solver and one writer in one environment. A context manager: its judging thread ends with it."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        templates: TurnTemplates,
+        solver: Speaker,
+        writer: Speaker | None = None,
+        *,
+        show_error: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        self.environment, self.templates = environment, templates
+        self.solver, self.writer = solver, writer
+        self._show_error, self._progress = show_error, progress
+        self._judge = ThreadPoolExecutor(1, thread_name_prefix="verdicts")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._judge.shutdown(wait=True, cancel_futures=True)
+
+    def episodes(
+        self, problems: Sequence[Problem], group_size: int, seed: int, advice: Advice = "model"
+    ) -> list[Episode]:
+        """`group_size` independent episodes a problem, the episodes of a problem beside each other."""
+        return self.second_turns(self.attempts(problems, group_size, seed), seed, advice)
+
+    def single_turns(self, problems: Sequence[Problem], group_size: int, seed: int) -> list[Episode]:
+        """Episodes of an attempt alone."""
+        made = self.attempts(problems, group_size, seed)
+        return [Episode(t.problem_id, i, t) for t, i in zip(made.verdicts(), made.indices, strict=True)]
+
+    def drawn(self, problems: Sequence[Problem], seed: int, judge: bool) -> list[Episode]:
+        """One attempt a given problem, in order; a problem may come more than once. Unjudged ones have no verdict."""
+        rows = list(enumerate(problems))
+        turns = self._say(self.solver, Kind.ATTEMPT, [self._attempt(p, i) for i, p in rows], seed)
+        if judge:
+            judged = self._judged(problems, turns).result()
+            turns = [replace(t, judged=j) for t, j in zip(turns, judged, strict=True)]
+        return [Episode(t.problem_id, i, t) for i, t in enumerate(turns)]
+
+    def _attempt(self, problem: Problem, index: int) -> tuple[str, int, list[Message]]:
+        return problem.id, index, self.templates.attempt_turn(self.environment.facts(problem))
+
+    def attempts(self, problems: Sequence[Problem], group_size: int, seed: int) -> Attempted:
+        """Turn 1; the verdicts are computed meanwhile."""
+        rows = [(problem, index) for problem in problems for index in range(group_size)]
+        wanted = [self._attempt(problem, index) for problem, index in rows]
+        turns = self._say(self.solver, Kind.ATTEMPT, wanted, seed)
+        owners, indices = [problem for problem, _ in rows], [index for _, index in rows]
+        return Attempted(owners, indices, turns, self._judged(owners, turns))
+
+    def second_turns(self, first: Attempted, seed: int, advice: Advice = "model") -> list[Episode]:
+        """Feedback and refinement of given first turns. Raises UsageError for advice that needs a writer."""
+        feedback = self._feedback(first, seed) if advice in ("model", "shuffled") else None
+        texts = self._advice(first, feedback, advice, seed)
+        wanted: list[tuple[str, int, list[Message]]] = []
+        for problem, index, turn, text in zip(first.problems, first.indices, first.turns, texts, strict=True):
+            attempt = self.solver.clipped(turn.text, self.solver.sampling.max_tokens)
+            messages = self.templates.refine_turn(self.environment.facts(problem), attempt, text)
+            wanted.append((problem.id, index, messages))
+        refined = self._say(self.solver, Kind.REFINEMENT, wanted, seed)
+        judged = self._judged(first.problems, refined)
+        leaks = self._leaks(first, feedback) if feedback is not None and advice == "model" else None
+        done = [replace(t, judged=j) for t, j in zip(refined, judged.result(), strict=True)]
+        return [
+            Episode(
+                problem.id, first.indices[i], turn, feedback[i] if feedback else None, done[i], texts[i],
+                *(leaks[i] if leaks else (None, None)),
+            )
+            for i, (problem, turn) in enumerate(zip(first.problems, first.verdicts(), strict=True))
+        ]  # fmt: skip
+
+    def check_lengths(self, problems: Sequence[Problem], max_model_len: int) -> None:
+        """Raises ConfigurationError where the longest episode might not fit into the engine's context."""
+        solver = self.solver.sampling.max_tokens
+        feedback = self.writer.sampling.max_tokens if self.writer else 0
+        need, longest = 0, ""
+        for problem in problems:
+            facts = self.environment.facts(problem)
+            filled = self.solver.count(self.templates.refine_turn(facts, "x", "x"))
+            total = filled + 2 * solver + feedback + MARGIN
+            if self.writer is not None and self.writer.tokenizer is not None:
+                advice = self.writer.count(self.templates.feedback_turn(facts, "x"))
+                total = max(total, advice + solver + feedback + MARGIN)
+            if total > need:
+                need, longest = total, problem.id
+        if need > max_model_len:
+            raise ConfigurationError(
+                f"problem {longest} may need {need} tokens for prompt, attempt, feedback and refinement, and the "
+                f"engine holds {max_model_len}: raise engine.options.max_model_len or lower max_tokens"
+            )
+
+    def _feedback(self, first: Attempted, seed: int) -> list[Turn]:
+        if self.writer is None:
+            raise UsageError("feedback by a model needs a writer")
+        errors = [""] * len(first.turns)
+        if self._show_error:
+            errors = [judged.note for judged in first.judged.result()]
+        wanted = []
+        for problem, index, turn, error in zip(
+            first.problems, first.indices, first.turns, errors, strict=True
+        ):
+            attempt = self.writer.clipped(turn.text, self.solver.sampling.max_tokens)
+            facts = self.environment.facts(problem)
+            wanted.append((problem.id, index, self.templates.feedback_turn(facts, attempt, error)))
+        return self._say(self.writer, Kind.FEEDBACK, wanted, seed)
+
+    def _advice(self, first: Attempted, feedback: list[Turn] | None, advice: Advice, seed: int) -> list[str]:
+        if feedback is None:
+            return [self.templates.correction.strip() if advice == "fixed" else ""] * len(first.turns)
+        assert self.writer is not None
+        texts = [self.solver.clipped(turn.text, self.writer.sampling.max_tokens) for turn in feedback]
+        return exchanged(texts, [p.id for p in first.problems], seed) if advice == "shuffled" else texts
+
+    def _leaks(self, first: Attempted, feedback: list[Turn]) -> list[tuple[bool, bool]]:
+        """Whether each feedback holds the answer, and whether nothing before it did."""
+        texts = (
+            _paired(first.problems, feedback),
+            _paired(first.problems, first.turns),
+            [(p, p.question) for p in first.problems],
+        )
+        told, known, asked = (self._judge.submit(self.environment.reveals, rows).result() for rows in texts)
+        return [(g, g and not z and not x) for g, z, x in zip(told, known, asked, strict=True)]
+
+    def _judged(self, problems: Sequence[Problem], turns: Sequence[Turn]) -> "Future[list[Judged]]":
+        return self._judge.submit(self.environment.judge, _paired(problems, turns))
+
+    def _say(
+        self, speaker: Speaker, kind: Kind, wanted: Sequence[tuple[str, int, list[Message]]], seed: int
+    ) -> list[Turn]:
+        def heard(done: int, total: int) -> None:
+            if self._progress is not None:
+                self._progress(kind, done, total)
+
+        return speaker.say(kind, wanted, derived_seed(seed, kind.value), heard)
+
+
+def exchanged(texts: Sequence[str], owners: Sequence[str], seed: int) -> list[str]:
+    """Every text given to another problem than its own. Raises UsageError for texts of one problem alone."""
+    if len(set(owners)) < 2:
+        raise UsageError("shuffled feedback needs two problems or more")
+    by_owner: dict[str, list[int]] = {}
+    for i, owner in enumerate(owners):
+        by_owner.setdefault(owner, []).append(i)
+    names = sorted(by_owner)
+    Random(seed).shuffle(names)
+    following = dict(zip(names, names[1:] + names[:1], strict=True))
+    found = []
+    for i, owner in enumerate(owners):
+        others = by_owner[following[owner]]
+        found.append(texts[others[by_owner[owner].index(i) % len(others)]])
+    return found
+
+
+def _paired(problems: Sequence[Problem], turns: Sequence[Turn]) -> list[tuple[Problem, str]]:
+    return [(problem, turn.text) for problem, turn in zip(problems, turns, strict=True)]

@@ -1,0 +1,79 @@
+"""The prompts of a multi-turn episode: P1 attempt, P2 feedback, P3 refinement, and SCoRe's fixed correction.
+
+Each is the user's turn of a conversation of its own, rendered with the model's chat template by `ChatRenderer`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from reasoner.errors import ConfigurationError
+from reasoner.ids import content_hash
+from reasoner.prompts.files import read_data
+from reasoner.prompts.policy import Message
+
+PARTS = ("attempt", "feedback", "refine", "correction")
+_PROBE = {
+    "question": "a question", "attempt": "an attempt", "feedback": "a hint", "function": "f", "tests": ["assert f()"],
+    "error": "an error",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTemplates:
+    """The texts of all turns. The variables are those of the YAML files under multiturn/."""
+
+    name: str
+    attempt: str
+    feedback: str
+    refine: str
+    correction: str
+
+    @property
+    def content_id(self) -> list[str]:
+        """What a stage's key takes of them; the name does not count."""
+        return ["turns", content_hash([self.attempt, self.feedback, self.refine, self.correction], 16)]
+
+    def attempt_turn(self, facts: dict[str, Any]) -> list[Message]:
+        """P1. `facts` holds what the environment tells of the problem: question, function, tests."""
+        return self._turn(self.attempt, {**facts, "attempt": "", "feedback": "", "error": ""})
+
+    def feedback_turn(self, facts: dict[str, Any], attempt: str, error: str = "") -> list[Message]:
+        """P2: sees the problem and the attempt, not whether it is right (`error` is empty unless asked for)."""
+        values = {**facts, "attempt": attempt.strip(), "feedback": "", "error": error.strip()}
+        return self._turn(self.feedback, values)
+
+    def refine_turn(self, facts: dict[str, Any], attempt: str, feedback: str) -> list[Message]:
+        """P3; an empty feedback leaves its paragraph out."""
+        values = {**facts, "attempt": attempt.strip(), "feedback": feedback.strip(), "error": ""}
+        return self._turn(self.refine, values)
+
+    def _turn(self, template: str, values: dict[str, Any]) -> list[Message]:
+        from jinja2 import StrictUndefined, TemplateError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        # Not escaped: the text is for a model. Values are no templates: braces in a problem stay.
+        environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+        try:
+            text = environment.from_string(template).render(values)
+        except TemplateError as error:
+            raise ConfigurationError(f"prompts {self.name}: {error}") from None
+        return [{"role": "user", "content": text}]
+
+
+def load_turns(name: str) -> TurnTemplates:
+    """The templates `name` of multiturn/, or the YAML file at that path, tried on an example.
+
+    Raises ConfigurationError where it is missing or malformed, or the refinement does not show the feedback.
+    """
+    data = read_data("multiturn", name)
+    if not isinstance(data, dict) or set(data) != set(PARTS):
+        raise ConfigurationError(f"prompts {name}: must hold the keys {', '.join(PARTS)} and no others")
+    if not all(isinstance(text, str) for text in data.values()):
+        raise ConfigurationError(f"prompts {name}: every key holds a text")
+    turns = TurnTemplates(name, **data)
+    facts = {key: _PROBE[key] for key in ("question", "function", "tests")}
+    turns.attempt_turn(facts)
+    turns.feedback_turn(facts, "an attempt", "an error")
+    if "a hint" not in turns.refine_turn(facts, "an attempt", "a hint")[0]["content"]:
+        raise ConfigurationError(f"prompts {name}: `refine` does not contain {{{{ feedback }}}}")
+    return turns

@@ -1,0 +1,119 @@
+"""How the effective batch is cut: the micro-batch that fits a device, found by halving and remembered.
+
+Covers: the cut of a running training, kept in its work folder over a crash; a note under the home folder, by model,
+device and length, with which the next training of the same kind begins at the size that was found. The effective
+batch and the order of the records never change, so a halved training differs by rounding only.
+
+Not covered: catching the error (`sft.py`), growing a micro-batch again (remove the note to try a larger one).
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reasoner.errors import TrainingError
+from reasoner.ids import canonical, content_hash
+from reasoner.training.checkpoints import write_json
+
+BATCH_FILE = "batch.json"
+"""In the work folder: the micro-batch that fits, and the halvings that found it."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How the effective batch is cut: `size` records a micro-step, `accum` micro-steps a step."""
+
+    size: int
+    accum: int
+
+    def halved(self) -> "Batch | None":
+        """The same effective batch in micro-batches of at most half the size; None for a micro-batch of 1."""
+        return self.at_most(self.size // 2) if self.size > 1 else None
+
+    def at_most(self, limit: int) -> "Batch":
+        """The same effective batch in the largest equal micro-batches of at most `limit` records (limit ≥ 1)."""
+        whole = self.size * self.accum
+        size = next(n for n in range(min(limit, whole), 0, -1) if whole % n == 0)
+        return Batch(size, whole // size)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The notes under `folder`; `kind` holds all that decides how much memory a record takes."""
+
+    folder: Path | None
+    kind: Mapping[str, Any]
+
+    @property
+    def path(self) -> Path | None:
+        """The note of this kind of training."""
+        return self.folder / f"{content_hash(dict(self.kind), 16)}.json" if self.folder else None
+
+    def read(self) -> int | None:
+        """The micro-batch that fitted last time; None if nothing, or nothing readable, is noted."""
+        try:
+            noted = json.loads(self.path.read_text(encoding="utf-8"))["micro_batch"] if self.path else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return noted if isinstance(noted, int) and not isinstance(noted, bool) and noted >= 1 else None
+
+    def write(self, size: int) -> None:
+        """Note that `size` records fit."""
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self.path, {"micro_batch": size, **canonical(dict(self.kind))})
+
+
+class BatchRecord:
+    """The micro-batch of a work folder and its halvings, kept over a crash."""
+
+    def __init__(self, work: Path, asked: Batch, memory: Memory, *, fresh: bool) -> None:
+        """With `fresh`, begins at `asked`, or at the remembered size if that is smaller; else goes on."""
+        self.path, self.memory = work / BATCH_FILE, memory
+        self.batch, self.remembered, self.halvings = asked, False, list[dict[str, int]]()
+        if fresh:
+            known = memory.read()
+            if known is not None and known < asked.size:
+                self.batch, self.remembered = asked.at_most(known), True
+            self._save()
+        elif self.path.is_file():
+            self._load()
+
+    def halve(self, step: int) -> bool:
+        """Take the next smaller micro-batch and write it down; False if there is none."""
+        smaller = self.batch.halved()
+        if smaller is None:
+            return False
+        self.batch = smaller
+        self.halvings.append({"step": step, "batch_size": smaller.size, "grad_accum": smaller.accum})
+        self._save()
+        return True
+
+    def keep(self) -> None:
+        """After a whole training: remember the size for the next one, if it had to be searched."""
+        if self.halvings:
+            self.memory.write(self.batch.size)
+
+    def announce(self, log: Callable[[str], None]) -> None:
+        """Say that the micro-batch is not the one asked for, and how to have it again."""
+        if self.remembered:
+            log(
+                f"micro-batch {self.batch.size}, which fitted this device before; "
+                f"remove {self.memory.path} to try a larger one"
+            )
+
+    def _save(self) -> None:
+        facts = {"batch": self.batch, "halvings": self.halvings, "remembered": self.remembered}
+        write_json(self.path, canonical(facts))
+
+    def _load(self) -> None:
+        try:
+            known = json.loads(self.path.read_text(encoding="utf-8"))
+            self.batch, self.halvings = Batch(**known["batch"]), known["halvings"]
+            self.remembered = bool(known.get("remembered"))
+        except (ValueError, KeyError, TypeError) as error:
+            raise TrainingError(
+                f"{self.path} is damaged ({error}); remove its folder to start anew"
+            ) from error

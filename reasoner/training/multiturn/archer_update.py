@@ -1,0 +1,147 @@
+"""One iteration's learning of ArCHer: critic steps on the buffer, then actor steps on freshly sampled attempts.
+
+All fresh actions of the critic's steps are sampled in one engine call, since the policy stands still meanwhile; each
+actor step samples anew, because the policy has moved.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reasoner.config.multiturn import MultiTurnConfig
+from reasoner.ids import derived_seed
+from reasoner.methods.multiturn import archer
+from reasoner.methods.multiturn.episode import SOLVER, Episode, Kind
+from reasoner.methods.multiturn.metrics import mean
+from reasoner.training.multiturn.batching import pieces
+from reasoner.training.multiturn.learner import GATED, settings_of
+from reasoner.training.multiturn.parts import Learned
+from reasoner.training.multiturn.policy_update import update
+from reasoner.training.multiturn.scoring import Processes, check_gate, kl_metrics, score, turns_of
+
+Fresh = Callable[[Sequence[str], str, bool], list[Episode]]
+"""(problem ids, a name for the draw, whether to judge) -> one newly sampled attempt each, by the policy as it is."""
+
+
+@dataclass
+class ArcherLearner:
+    """The critic, its buffer and the actor. `sync` hands the adapter to the engine."""
+
+    learned: Learned
+    config: MultiTurnConfig
+    processes: Processes
+    replay: archer.Replay
+    fresh: Fresh
+    sync: Callable[[], None]
+    updates: int = 0
+
+    def learn(self, iteration: int) -> dict[str, float]:
+        """Critic steps, then, after the warm-up, actor steps. The rollout is in the buffer already."""
+        metrics = self._critic(iteration) | {"buffer": float(len(self.replay))}
+        if iteration < self.config.warmup_iter:
+            return metrics
+        for epoch in range(self.config.actor_epochs):
+            metrics |= self._actor(iteration, epoch)
+            self.sync()
+        return metrics
+
+    @property
+    def size(self) -> int:
+        """Episodes a critic or actor step."""
+        accumulated = self.config.grad_accum_steps
+        return self.config.batch_size * accumulated if accumulated else self.config.rollout_size
+
+    def _draw(self, iteration: int, name: str, count: int) -> list[Episode]:
+        return self.replay.draw(count, derived_seed(self.config.seed, "replay", iteration, name))
+
+    def _critic(self, iteration: int) -> dict[str, float]:
+        """`epochs` steps on L_Q + L_V, the targets following after each."""
+        config, critic = self.config, self.learned.critic
+        assert critic is not None
+        drawn = self._draw(iteration, "critic", config.epochs * self.size)
+        fresh = self.fresh([e.problem_id for e in drawn], f"{iteration + 1:06d}-critic", False)
+        lengths = [len(e.attempt.prompt_ids) + len(e.attempt.token_ids) for e in drawn]
+        found: list[list[float]] = []
+        for epoch in range(config.epochs):
+            rows = range(epoch * self.size, (epoch + 1) * self.size)
+            own = [i for i in rows if self.processes.owns(i)]
+            optimiser, sums = self.learned.optimisers["critic"], [0.0, 0.0, 0.0]
+            optimiser.zero()
+            for piece in pieces(own, lengths, config.batch_size):
+                parts = self._critic_loss([drawn[i] for i in piece], [fresh[i] for i in piece])
+                (sum(parts[:2]) * (len(piece) / self.size)).backward()
+                sums = [
+                    s + float(p.detach()) * len(piece) / self.size for s, p in zip(sums, parts, strict=True)
+                ]
+            optimiser.step(iteration)
+            critic.follow(config.tau)
+            found.append(self.processes.numbers(sums))
+        q, v, error = (mean([row[k] for row in found]) for k in range(3))
+        return {"q_loss": q, "v_loss": v, "q_error": error}
+
+    def _critic_loss(self, drawn: Sequence[Episode], fresh: Sequence[Episode]) -> tuple[Any, Any, Any]:
+        """(L_Q, L_V, mean |Q - r|) of a micro-batch. An attempt ends the episode: d = 1."""
+        import torch
+
+        critic, device = self.learned.critic, self.learned.policy.device
+        assert critic is not None
+        seen = critic.prepare([e.attempt for e in drawn], self.config.batch_size)
+        new = critic.prepare([e.attempt for e in fresh], self.config.batch_size)
+        rewards = torch.tensor([float(e.r1 or 0.0) for e in drawn], device=device)
+        with torch.no_grad():
+            next_value = torch.zeros((), device=device)  # there is no next state
+            target = archer.q_target(rewards, torch.ones_like(rewards), next_value, self.config.gamma)
+            target_q = critic.q(new, target=True)
+        q = critic.q(seen)
+        loss_q = archer.q_loss(q, target.expand_as(q))
+        return loss_q, archer.v_loss(critic.v(new), target_q), (q.mean(0) - rewards).abs().mean()
+
+    def _actor(self, iteration: int, epoch: int) -> dict[str, float]:
+        """One policy step on fresh attempts at states of the buffer."""
+        config = self.config
+        drawn = self._draw(iteration, f"actor{epoch}", self.size)
+        wants_reward = config.advantage == "r_minus_v"
+        name = f"{iteration + 1:06d}-actor{epoch}"
+        episodes = self.fresh([e.problem_id for e in drawn], name, wants_reward)
+        episodes = [e for e in episodes if e.attempt.token_ids and (e.scored or not wants_reward)]
+        if not episodes:
+            return {}
+        scored = score(
+            self.learned.policy, turns_of(episodes), config.temperature, config.batch_size, self.processes
+        )
+        if self.updates < GATED:
+            check_gate(scored, config.max_logprob_difference, config.max_ratio_difference, iteration + 1)
+        self.updates += 1
+        advantages = self._advantages(episodes)
+        if config.kl == "reward":
+            kl = [scored.kl[i, Kind.ATTEMPT] for i in range(len(episodes))]
+            advantages = [a - config.beta1 * k for a, k in zip(advantages, kl, strict=True)]
+        credits = archer.actor_credits(episodes, advantages, config.beta1 if config.kl == "loss" else 0.0)
+        metrics = update(
+            self.learned.policy, SOLVER, self.learned.optimisers[SOLVER], credits, scored.reference,
+            settings_of(config.model_copy(update={"grad_accum_steps": None}), SOLVER), self.processes,
+            iteration=iteration, seed=derived_seed(config.seed, SOLVER, iteration, epoch),
+        )  # fmt: skip
+        return metrics | kl_metrics(scored) | {"advantage": mean(advantages)}
+
+    def _advantages(self, episodes: Sequence[Episode]) -> list[float]:
+        """min Q - min V (or r - min V) of every episode, in every process."""
+        import torch
+
+        critic, size = self.learned.critic, self.config.batch_size
+        assert critic is not None
+        own = [i for i in range(len(episodes)) if self.processes.owns(i)]
+        found = [0.0] * len(episodes)
+        with torch.no_grad():
+            for start in range(0, len(own), size):
+                rows = own[start : start + size]
+                prepared = critic.prepare([episodes[i].attempt for i in rows], size)
+                v = critic.v(prepared)
+                if self.config.advantage == "q_minus_v":
+                    values = archer.advantage(critic.q(prepared), v).tolist()
+                else:
+                    rewards = torch.tensor([float(episodes[i].r1 or 0.0) for i in rows], device=v.device)
+                    values = (rewards - v.min(0).values).tolist()
+                for row, value in zip(rows, values, strict=True):
+                    found[row] = value
+        return self.processes.numbers(found)

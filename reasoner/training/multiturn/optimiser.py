@@ -1,0 +1,78 @@
+"""One AdamW a trained part, stepped alike in every process: gradients are summed over processes, clipped, applied.
+
+Losses are divided by global counts, so the sum over processes is the gradient of the whole rollout whatever their
+number. The state is kept in safetensors: nothing is pickled.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reasoner.errors import TrainingError
+
+
+class Optimiser:
+    """AdamW without weight decay on `parameters`; `reduce` sums a tensor over the processes in place or returns it."""
+
+    def __init__(
+        self, name: str, parameters: Sequence[Any], lr: float, max_grad_norm: float, warmup_steps: int = 0,
+        reduce: Any = None,
+    ) -> None:  # fmt: skip
+        import torch
+
+        self.name, self.parameters = name, list(parameters)
+        self._lr, self._max_norm, self._warmup, self._reduce = lr, max_grad_norm, warmup_steps, reduce
+        self._inner = torch.optim.AdamW(self.parameters, lr=lr, weight_decay=0.0)
+
+    def zero(self) -> None:
+        """Forget gradients, of passes that were meant for other parts, too."""
+        self._inner.zero_grad(set_to_none=True)
+
+    def step(self, iteration: int) -> float:
+        """Apply the gradients and forget them; returns their norm before clipping. `iteration` counts from 0.
+
+        Raises TrainingError for a gradient that is not finite.
+        """
+        import torch
+
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        if self._reduce is not None:
+            flat = self._reduce(torch.cat([g.reshape(-1).float() for g in grads]))
+            at = 0
+            for i, grad in enumerate(grads):
+                grads[i] = flat[at : at + grad.numel()].view_as(grad).to(grad.dtype)
+                at += grad.numel()
+        for parameter, grad in zip(self.parameters, grads, strict=True):
+            parameter.grad = grad
+        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self._max_norm))
+        if not math.isfinite(norm):
+            raise TrainingError(
+                f"the gradient of {self.name} is {norm} in iteration {iteration + 1}; lower its learning rate, or "
+                "train with precision=fp32"
+            )
+        rate = self._lr * min(1.0, (iteration + 1) / self._warmup) if self._warmup else self._lr
+        for group in self._inner.param_groups:
+            group["lr"] = rate
+        self._inner.step()
+        self.zero()
+        return norm
+
+    def state(self) -> dict[str, Any]:
+        """Adam's moments and step counts as tensors by `index.name`."""
+        import torch
+
+        return {
+            f"{i}.{key}": torch.as_tensor(value).detach().cpu().contiguous()
+            for i, p in enumerate(self.parameters)
+            for key, value in self._inner.state.get(p, {}).items()
+        }
+
+    def load_state(self, tensors: Mapping[str, Any]) -> None:
+        """Take what `state` gave."""
+        for i, p in enumerate(self.parameters):
+            state: dict[str, Any] = {}
+            for key in ("step", "exp_avg", "exp_avg_sq"):
+                if (value := tensors.get(f"{i}.{key}")) is not None:
+                    state[key] = value.clone() if key == "step" else value.to(p.device, p.dtype).clone()
+            if state:
+                self._inner.state[p] = state

@@ -1,0 +1,148 @@
+"""What is known of a rollout's turns before the first update: log-probabilities of the policy and of the reference.
+
+From them come the KL of each turn, the reference that the loss needs, and the gate: the trainer must see the tokens as
+likely as the sampler did, or the ratio is not a ratio (METHODS 1.3.3).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reasoner.errors import TrainingError
+from reasoner.methods.multiturn import losses
+from reasoner.methods.multiturn.episode import Episode, Kind, Turn
+from reasoner.methods.multiturn.metrics import mean
+from reasoner.training.multiturn.batching import pieces
+from reasoner.training.multiturn.policy import Policy
+
+Key = tuple[int, Kind]
+"""Row of the rollout, kind of turn."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """KL (k1, summed over tokens) of every turn, in every process; the reference's log-probabilities [T] of this
+    process's rows; the gate's numbers over all turns."""
+
+    kl: Mapping[Key, float]
+    reference: Mapping[Key, Any]
+    difference: float
+    """Mean absolute difference of log-probability a token between sampler and trainer."""
+    ratio: float
+    """Mean of exp(trainer - sampler) over tokens."""
+    entropy: float
+    """Mean of -log π over the sampled tokens: an estimate of the entropy a token."""
+
+
+class Processes:
+    """What the loop needs of accelerate: who am I, how many are we, and sums over all."""
+
+    def __init__(self, accelerator: Any) -> None:
+        self.accelerator = accelerator
+        self.rank, self.count = accelerator.process_index, accelerator.num_processes
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that samples, judges and writes."""
+        return self.rank == 0
+
+    def owns(self, row: int) -> bool:
+        """Whether this process computes an episode's turns: every `count`-th one, in every pass over a rollout."""
+        return row % self.count == self.rank
+
+    def wait(self) -> None:
+        self.accelerator.wait_for_everyone()
+
+    def sum(self, tensor: Any) -> Any:
+        """The sum of a tensor over the processes."""
+        return self.accelerator.reduce(tensor, "sum") if self.count > 1 else tensor
+
+    def numbers(self, values: Sequence[float]) -> list[float]:
+        """Element-wise sums of numbers over the processes, in float64."""
+        if self.count == 1:
+            return list(values)
+        import torch
+
+        return [
+            float(x)
+            for x in self.sum(torch.tensor(values, dtype=torch.float64, device=self.accelerator.device))
+        ]
+
+
+def turns_of(episodes: Sequence[Episode]) -> dict[Key, Turn]:
+    """Every turn of a rollout by row and kind."""
+    return {(i, turn.kind): turn for i, episode in enumerate(episodes) for turn in episode.turns}
+
+
+def score(
+    policy: Policy, turns: Mapping[Key, Turn], temperature: float, size: int, processes: Processes
+) -> Scored:
+    """Score every turn under its own adapter and under the reference, `size` turns at a time."""
+    import torch
+
+    keys = [key for key, turn in turns.items() if turn.token_ids]
+    kl = [0.0] * len(keys)
+    reference: dict[Key, Any] = {}
+    sums = [0.0] * 4  # |difference|, ratio, -log π, tokens
+    lengths = [len(turns[key].prompt_ids) + len(turns[key].token_ids) for key in keys]
+    for adapter in sorted({key[1].policy for key in keys}):
+        rows = [i for i, (row, kind) in enumerate(keys) if processes.owns(row) and kind.policy == adapter]
+        for piece in pieces(rows, lengths, size):
+            batch = [turns[keys[i]] for i in piece]
+            pairs = [(t.prompt_ids, t.token_ids) for t in batch]
+            with torch.no_grad():
+                with policy.speaking(adapter):
+                    own = policy.logprobs(pairs, temperature)
+                with policy.speaking(None):
+                    base = policy.logprobs(pairs, temperature)
+            sampled = padded([t.logprobs for t in batch], own.mask)
+            found = losses.sequence_kl(own.logp, base.logp, own.mask)
+            for i, turn, value, ref in zip(piece, batch, found.tolist(), base.logp, strict=True):
+                kl[i] = value
+                reference[keys[i]] = ref[: len(turn.token_ids)].cpu()
+            gap = (own.logp - sampled) * own.mask
+            parts = (gap.abs().sum(), (gap.exp() * own.mask).sum(), -own.logp.sum(), own.mask.sum())
+            sums = [total + float(part) for total, part in zip(sums, parts, strict=True)]
+    difference, ratio, entropy, tokens = processes.numbers(sums)
+    tokens = max(tokens, 1.0)
+    whole = dict(zip(keys, processes.numbers(kl), strict=True))
+    return Scored(
+        {key: whole.get(key, 0.0) for key in turns},
+        reference,
+        difference / tokens,
+        ratio / tokens,
+        entropy / tokens,
+    )
+
+
+def check_gate(scored: Scored, max_difference: float, max_ratio: float, step: int) -> None:
+    """Raises TrainingError where trainer and sampler disagree on what was sampled."""
+    if scored.difference <= max_difference and abs(scored.ratio - 1.0) <= max_ratio:
+        return
+    raise TrainingError(
+        f"iteration {step}: sampler and trainer disagree on the sampled tokens (mean difference of log-probability "
+        f"{scored.difference:.4f}, at most {max_difference:g}; mean ratio {scored.ratio:.4f}, within {max_ratio:g} of "
+        "1): serve and train in one precision, or raise max_logprob_difference"
+    )
+
+
+def padded(rows: Sequence[Sequence[float]], like_BT: Any) -> Any:
+    """Rows of numbers (or tensors) [T_i] as one tensor of the shape and device of `like_BT`, 0 where there is none."""
+    import torch
+
+    out = torch.zeros_like(like_BT)
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = torch.as_tensor(row, dtype=out.dtype)
+    return out
+
+
+def kl_metrics(scored: Scored) -> dict[str, float]:
+    """The gate's numbers, and the mean KL by kind of turn."""
+    found = {
+        "logprob_difference": scored.difference, "ratio_before_update": scored.ratio, "entropy": scored.entropy,
+    }  # fmt: skip
+    for kind in Kind:
+        values = [kl for (_, k), kl in scored.kl.items() if k is kind]
+        if values:
+            found[f"{kind.value}_kl"] = mean(values)
+    return found

@@ -1,0 +1,39 @@
+"""The order in which a training meets its records, a function of seed and epoch alone.
+
+Covers: batches of like length, so that little is padded. Resuming needs no state: the order of an epoch is made
+anew from its number. Not covered: packed and ungrouped trainings, whose random order is the Trainer's.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from reasoner.ids import derived_seed
+
+
+def grouped_order(lengths: Sequence[int], batch: int, seed: int, epoch: int) -> list[int]:
+    """Indices of all records, drawn at random and sorted by length within windows of several batches.
+
+    `batch` is the effective batch, so that the records of an optimiser step stay the same however it is cut. The
+    batch with the longest record comes first: memory that does not suffice is found out at the first step.
+    """
+    import torch
+    from transformers.trainer_pt_utils import get_length_grouped_indices
+
+    generator = torch.Generator().manual_seed(derived_seed("record order", seed, epoch))
+    return list(get_length_grouped_indices(list(lengths), batch, generator=generator))
+
+
+class GroupedSampler:
+    """A sampler over `lengths`; the Trainer tells it the epoch through `set_epoch`."""
+
+    def __init__(self, lengths: Sequence[int], batch: int, seed: int) -> None:
+        self.lengths, self.batch, self.seed = tuple(lengths), batch, seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = int(epoch)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(grouped_order(self.lengths, self.batch, self.seed, self.epoch))

@@ -1,0 +1,116 @@
+"""What an answer is worth: references pass, an empty body and a wrong constant fail, an unreadable gold is unscored."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from reasoner.environments import Environment, open_environment
+from reasoner.environments.mathematics import holds_answer
+from reasoner.records import Problem
+from reasoner.verifiers.asserts import plan_tests
+
+TESTS = ["assert double(2) == 4", "assert double(0) == 0", "assert double(-3) == -6"]
+DOUBLE = Problem.make("Write a function that doubles a number.", json.dumps(TESTS), "ours")
+
+
+@pytest.fixture(scope="module")
+def math() -> Iterator[Environment]:
+    with open_environment("math", workers=1) as environment:
+        yield environment
+
+
+@pytest.fixture(scope="module")
+def code() -> Iterator[Environment]:
+    with open_environment("code", workers=2) as environment:
+        yield environment
+
+
+def outcomes(environment: Environment, problem: Problem, *texts: str) -> list[str]:
+    return [str(j.verdict.outcome) for j in environment.judge([(problem, text) for text in texts])]
+
+
+def test_math_needs_a_box_or_a_marker(math):
+    half = Problem.make("What is $1/2$?", "\\frac{1}{2}", "ours")
+    found = outcomes(
+        math,
+        half,
+        "So $\\boxed{0.5}$.",
+        "The answer is 1/2.",
+        "It is 3/4, and 1/2 was wrong",
+        "",
+        "\\boxed{2}",
+    )
+    assert found == ["correct", "correct", "incorrect", "incorrect", "incorrect"]
+
+
+def test_an_unreadable_gold_is_unscored(math):
+    assert outcomes(math, Problem.make("Q", "\\frac{1}{", "ours"), "\\boxed{1}") == ["unscored"]
+
+
+@pytest.mark.parametrize(
+    ("gold", "text", "wanted"),
+    [
+        ("12", "Check the sum; it should be 12.", True),
+        ("12", "Check the sum of 120 and 3.", False),
+        ("0.5", "Half, that is 1/2.", True),
+        ("\\frac{\\pi}{2}", "Use $\\dfrac{\\pi}{2}$ here.", True),
+        ("x^2+2x+1", "You lost the term 2x.", False),
+        ("x^2+2x+1", "It is x^2 + 2x + 1.", True),
+    ],
+)
+def test_what_gives_the_answer_away(gold, text, wanted):
+    assert holds_answer(gold, text) is wanted
+
+
+def test_a_reference_passes_and_an_empty_body_and_a_wrong_constant_fail(code):
+    found = outcomes(
+        code,
+        DOUBLE,
+        "```python\ndef double(n):\n    return 2 * n\n```",
+        "def double(n): pass",
+        "def double(n): return 4",
+        "import sys; sys.exit(0)",
+        "",
+    )
+    assert found == ["correct", "incorrect", "incorrect", "incorrect", "incorrect"]
+
+
+def test_imports_recursion_and_helpers_work_with_one_namespace(code):
+    helper = "import math\ndef helper(n):\n    return n if n else math.prod([0])\n"
+    program = f"{helper}def double(n):\n    return helper(n) + n"
+    assert outcomes(code, DOUBLE, program) == ["correct"]
+
+
+def test_the_tests_that_were_not_shown_are_told_apart(code):
+    hard_coded, broken = "def double(n): return 4", "def double(n) return"
+    first, second = code.judge([(DOUBLE, hard_coded), (DOUBLE, broken)])
+    assert first.unshown == 0.0 and second.unshown == 0.0 and not first.verdict.correct
+    assert "double(0) == 0" in first.note
+    with open_environment("code", show_tests="none") as all_hidden:
+        (judged,) = all_hidden.judge([(DOUBLE, hard_coded)])
+        assert judged.unshown == pytest.approx(1 / 3) and all_hidden.facts(DOUBLE)["tests"] == []
+    with open_environment("code", show_tests="all") as none_hidden:
+        (judged,) = none_hidden.judge([(DOUBLE, hard_coded)])
+        assert judged.unshown is None and none_hidden.facts(DOUBLE)["tests"] == TESTS
+
+
+def test_the_solver_is_told_the_functions_name(code):
+    assert code.facts(DOUBLE) == {
+        "question": DOUBLE.question, "function": "double", "tests": TESTS[:1],
+    }  # fmt: skip
+    assert plan_tests(TESTS).function == "double"
+
+
+def test_a_hack_is_suspected(code):
+    (judged,) = code.judge([(DOUBLE, "import os\ndef double(n):\n    os._exit(0)")])
+    assert judged.signs and not judged.verdict.correct
+
+
+def test_feedback_that_holds_a_right_program_is_a_leak(code):
+    right, wrong = (
+        "Use this: ```python\ndef double(n): return 2*n\n```",
+        "```python\ndef double(n): return n\n```",
+    )
+    texts = [(DOUBLE, right), (DOUBLE, wrong), (DOUBLE, "Multiply by two.")]
+    assert code.reveals(texts) == [True, False, False]

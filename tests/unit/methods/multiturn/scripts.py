@@ -1,0 +1,41 @@
+"""A scripted solver and feedback writer for math, with the tokens of a real tokenizer."""
+
+import functools
+import re
+from typing import Any
+
+from reasoner.records import Completion, GenerationRequest
+from tests.unit.training.tiny import make_tokenizer
+
+calls: list[list[GenerationRequest]] = []
+
+
+@functools.cache
+def tokenizer() -> Any:
+    return make_tokenizer()
+
+
+def completion(request: GenerationRequest, text: str) -> Completion:
+    ids = tuple(tokenizer()(text, add_special_tokens=False)["input_ids"])
+    prompt = len(tokenizer()(request.prompt, add_special_tokens=request.add_special_tokens)["input_ids"])
+    return Completion(text, "stop", prompt, len(ids), ids, tuple(-0.1 * (i + 1) for i in range(len(ids))))
+
+
+def answer(request: GenerationRequest) -> Completion:
+    """The first attempt says 1; feedback names the problem that it saw; with advice the refinement says 2, and repeats
+    what it was told."""
+    seen = re.search(r"Problem:\n(.*)", request.prompt)
+    question = seen[1] if seen else "?"
+    if "tutor" in request.prompt:
+        return completion(request, f"advice on {question} number {request.index}")
+    if "Earlier attempt:" not in request.prompt:
+        return completion(request, "\\boxed{1}")
+    told = re.search(r"Advice:\n(.*)", request.prompt)
+    return completion(request, f"told [{told[1]}] so \\boxed{{2}}" if told else "told nothing so \\boxed{1}")
+
+
+def miscounting(request: GenerationRequest) -> Completion:
+    made = answer(request)
+    return Completion(
+        made.text, made.finish, made.prompt_tokens + 1, 1, made.token_ids[:1], made.logprobs[:1]
+    )

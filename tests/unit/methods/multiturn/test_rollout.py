@@ -1,0 +1,163 @@
+"""Rollouts with a scripted engine and the real grader: who is asked what, and that all turns are of one problem."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reasoner.engines.protocol import EngineSettings
+from reasoner.engines.scripted import ScriptedEngine
+from reasoner.environments import Environment, open_environment
+from reasoner.errors import ConfigurationError, EngineError, UsageError
+from reasoner.methods.multiturn.rollout import Rollouts, exchanged
+from reasoner.methods.multiturn.speaker import Speaker
+from reasoner.prompts.chat import Rendered
+from reasoner.prompts.turns import load_turns
+from reasoner.records import Problem, Sampling
+from tests.unit.methods.multiturn.scripts import tokenizer
+
+PROBLEMS = [Problem.make(f"question {i}", "2", "ours") for i in range(3)]
+SCRIPTS = "tests.unit.methods.multiturn.scripts"
+
+
+class Plain:
+    def render(self, messages):
+        return Rendered(messages[0]["content"], False)
+
+
+class Counting(ScriptedEngine):
+    """Counts the calls of `generate`."""
+
+    batches: list
+
+    def generate(self, requests, *, logprobs=False):
+        self.batches = [*getattr(self, "batches", []), list(requests)]
+        return super().generate(self.batches[-1], logprobs=logprobs)
+
+
+@pytest.fixture(scope="module")
+def math() -> Iterator[Environment]:
+    with open_environment("math", workers=1) as environment:
+        yield environment
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Counting:
+    engine = Counting(
+        EngineSettings("scripted", tmp_path, adapters=True, options={"script": f"{SCRIPTS}:answer"})
+    )
+    for name in ("solver", "feedback"):
+        engine.load_adapter(name, tmp_path)
+    return engine
+
+
+def rollouts(engine, math, writer=True, **fields) -> Rollouts:
+    speaker = Speaker(engine, Plain(), Sampling(1.0, max_tokens=200), "solver", tokenizer())
+    return Rollouts(
+        math, load_turns("math"), speaker, speaker.with_adapter("feedback") if writer else None, **fields
+    )
+
+
+def test_three_calls_of_the_engine_whatever_the_number_of_episodes(engine, math):
+    with rollouts(engine, math) as room:
+        episodes = room.episodes(PROBLEMS, 4, seed=7)
+    assert len(episodes) == 12 and [len(batch) for batch in engine.batches] == [12, 12, 12]
+    assert [{r.adapter for r in batch} for batch in engine.batches] == [{"solver"}, {"feedback"}, {"solver"}]
+    assert [e.index for e in episodes[:5]] == [0, 1, 2, 3, 0]
+
+
+def test_every_turn_concerns_the_episodes_own_problem(engine, math):
+    shuffled = [PROBLEMS[2], PROBLEMS[0], PROBLEMS[1]]
+    with rollouts(engine, math) as room:
+        episodes = room.episodes(shuffled, 2, seed=7)
+    for episode, problem in zip(episodes, [p for p in shuffled for _ in range(2)], strict=True):
+        assert {t.problem_id for t in episode.turns} == {problem.id} == {episode.problem_id}
+        assert (
+            episode.feedback.text == f"advice on {problem.question} number {episode.index}" == episode.advice
+        )
+        assert f"[{episode.advice}]" in episode.refinement.text
+        assert (episode.r1, episode.r2) == (0.0, 1.0)
+
+
+def test_the_stored_ids_are_those_of_the_prompt_and_the_answer(engine, math):
+    with rollouts(engine, math) as room:
+        (episode,) = room.episodes(PROBLEMS[:1], 1, seed=7)
+    for turn, batch in zip(episode.turns, engine.batches, strict=True):
+        assert tokenizer().decode(turn.prompt_ids) == batch[0].prompt
+        assert tokenizer().decode(turn.token_ids) == turn.text
+        assert len(turn.token_ids) == len(turn.logprobs) == turn.tokens > 0
+
+
+def test_each_turn_draws_from_a_stream_of_its_own(engine, math):
+    with rollouts(engine, math) as room:
+        room.episodes(PROBLEMS, 1, seed=7)
+        room.episodes(PROBLEMS, 1, seed=8)
+    assert len({batch[0].seed for batch in engine.batches}) == 6
+
+
+def test_controls(engine, math):
+    with rollouts(engine, math) as room:
+        first = room.attempts(PROBLEMS, 2, 7)
+        fixed = room.second_turns(first, 7, "fixed")
+        empty = room.second_turns(first, 7, "empty")
+        shuffled = room.second_turns(first, 7, "shuffled")
+    assert all(e.feedback is None and e.advice.startswith("The earlier attempt may") for e in fixed)
+    assert all(e.advice == "" and e.r2 == 0.0 and e.leak is None for e in empty)
+    for episode, problem in zip(shuffled, [p for p in PROBLEMS for _ in range(2)], strict=True):
+        assert problem.question not in episode.advice and "advice on" in episode.advice
+        assert episode.feedback.problem_id == problem.id, "the writer's own turn stays with its problem"
+    assert [len(b) for b in engine.batches] == [6, 6, 6, 6, 6], "first turns are made once"
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=2, max_size=9), st.integers(0, 5))
+def test_exchanged_feedback_never_comes_home(owners, seed):
+    texts = [f"{owner}{i}" for i, owner in enumerate(owners)]
+    if len(set(owners)) < 2:
+        with pytest.raises(UsageError, match="two problems"):
+            exchanged(texts, owners, seed)
+        return
+    assert all(text[0] != owner for text, owner in zip(exchanged(texts, owners, seed), owners, strict=True))
+
+
+def test_a_leak_is_seen_and_whether_it_is_new(engine, math):
+    known = Problem.make("question 1", "1", "ours")  # the feedback names the question's 1; so did the attempt
+    new = Problem.make("question 9", "3", "ours")  # "number 3" of index 3
+    with rollouts(engine, math) as room:
+        found = room.episodes([known, new], 4, seed=1)
+    assert (found[0].leak, found[0].new_leak) == (True, False)
+    assert (found[7].leak, found[7].new_leak) == (True, True) and found[4].leak is False
+
+
+def test_single_turns(engine, math):
+    with rollouts(engine, math, writer=False) as room:
+        found = room.single_turns(PROBLEMS, 2, 3)
+        assert [e.r1 for e in found] == [0.0] * 6 and all(len(e.turns) == 1 for e in found)
+        with pytest.raises(UsageError, match="needs a writer"):
+            room.episodes(PROBLEMS, 1, 3)
+
+
+def test_an_engine_that_tokenises_otherwise_is_refused(tmp_path, math):
+    settings = EngineSettings("scripted", tmp_path, options={"script": f"{SCRIPTS}:miscounting"})
+    speaker = Speaker(ScriptedEngine(settings), Plain(), Sampling(1.0), "", tokenizer())
+    with (
+        Rollouts(math, load_turns("math"), speaker) as room,
+        pytest.raises(EngineError, match="both must use"),
+    ):
+        room.single_turns(PROBLEMS, 1, 3)
+
+
+def test_a_context_that_is_too_short_is_named_before_anything_is_generated(engine, math):
+    with rollouts(engine, math) as room:
+        with pytest.raises(ConfigurationError, match=r"may need \d+ tokens.*max_model_len"):
+            room.check_lengths(PROBLEMS, 600)
+        room.check_lengths(PROBLEMS, 4096)
+
+
+def test_broken_characters_do_not_overflow_a_prompt(engine):
+    speaker = Speaker(engine, Plain(), Sampling(1.0, max_tokens=20), "", tokenizer())
+    broken = "\ufffd" * 20 + " \\boxed{2}"
+    clipped = speaker.clipped(broken, 20)
+    assert len(tokenizer()(clipped)["input_ids"]) <= 24 and clipped.endswith("{2}")
+    assert speaker.clipped("short", 20) == "short"

@@ -1,0 +1,134 @@
+"""docs/smart-records.md is the specification: every cell of its tables against what the code makes."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from reasoner.config.smart import Epoch1Config, Epoch2Config
+from reasoner.methods.smart import analysis, epoch1, epoch2
+from reasoner.methods.smart.attempts import Attempt
+from reasoner.methods.smart.selection import Selection
+from reasoner.records import Strategy
+from tests.unit.methods.smart.build import POT, few_shot, problem, samples, shapes
+
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "smart-records.md"
+CASES = ["---", "+--", "-+-", "--+", "++-", "+-+", "-++", "+++"]
+SEEDS = range(40)
+
+EPOCH1 = {
+    "defaults": {},
+    "refine=false": {"refine": False},
+    "direct=priority": {"direct": "priority", "priority": ("pot", "cot", "sub")},
+    "direct=one_random": {"direct": "one_random"},
+    "refine_pairs=one_random": {"refine_pairs": "one_random"},
+    "drop_easy=true": {"drop_easy": True},
+    "direct_subsample=0.5": {"direct_subsample": 0.5},
+}
+EPOCH2 = {
+    "biasing=none": {"biasing": "none"},
+    "biasing=add": {"biasing": "add"},
+    "biasing=replace": {"biasing": "replace"},
+    "biasing=none keep_per_strategy=2": {"biasing": "none", "keep_per_strategy": 2},
+    "biasing=add disagreement_only=true": {"biasing": "add", "disagreement_only": True},
+}
+SETS = {
+    "defaults": {},
+    "balance_strategies=true": {"balance_strategies": True},
+    "rarity=0.5": {"rarity": 0.5},
+    "rarity=1": {"rarity": 1.0},
+    "drop_easy=true": {"drop_easy": True},
+    "max_records=10": {"max_records": 10},
+}
+
+
+def tables() -> list[list[list[str]]]:
+    """The tables of the page, as rows of cell texts without code marks."""
+    found: list[list[list[str]]] = []
+    tokens = MarkdownIt("commonmark").enable("table").parse(PAGE.read_text())
+    for i, token in enumerate(tokens):
+        if token.type == "table_open":
+            found.append([])
+        elif token.type == "tr_open":
+            found[-1].append([])
+        elif token.type in ("td_open", "th_open"):
+            found[-1][-1].append(tokens[i + 1].content.replace("`", ""))
+    return found
+
+
+TABLES = tables()
+
+
+def cells(number: int) -> list[tuple[str, str, str]]:
+    """(row, column, cell) of a table."""
+    head, *rows = TABLES[number]
+    return [(row[0], column, cell) for row in rows for column, cell in zip(head[1:], row[1:], strict=True)]
+
+
+def test_the_tables_are_whole() -> None:
+    assert [row[0] for row in TABLES[0][1:]] == CASES == [row[0] for row in TABLES[1][1:]]
+    assert TABLES[0][0][1:] == list(EPOCH1) and TABLES[1][0][1:] == list(EPOCH2)
+    assert [row[0] for row in TABLES[2][1:]] == list(SETS)
+
+
+def check(cell: str, make: Callable[[int], Selection]) -> None:
+    """`cot` is a direct record, `sub>cot` a refine record; of those in brackets each seed draws as many as said."""
+    fixed, drawn, count = Counter[tuple[str, str]](), Counter[tuple[str, str]](), 0
+    for word in cell.replace("–", "").split():
+        if word.startswith("["):
+            count, names = int(word[1 : word.index(":")]), word[word.index(":") + 1 : -1].split("|")
+            drawn = Counter(shape(name) for name in names)
+        else:
+            fixed[shape(word)] += 1
+    seen: set[tuple[str, str]] = set()
+    for seed in SEEDS:
+        made = Counter(shapes(make(seed).records))
+        rest = made - fixed
+        assert not fixed - made and rest.total() == count and rest <= drawn, (cell, made)
+        seen |= set(rest)
+    assert seen == set(drawn), "every candidate is drawn by some seed"
+
+
+def shape(word: str) -> tuple[str, str]:
+    tried, _, target = word.rpartition(">")
+    return tried or "none", target
+
+
+@pytest.mark.parametrize(("case", "flags", "cell"), cells(0))
+def test_epoch_1(case: str, flags: str, cell: str) -> None:
+    owner = problem()
+    config = Epoch1Config(**EPOCH1[flags])  # type: ignore[arg-type]
+    check(cell, lambda seed: epoch1.records([owner], few_shot(owner, case), config, seed))
+
+
+@pytest.mark.parametrize(("case", "flags", "cell"), cells(1))
+def test_epoch_2(case: str, flags: str, cell: str) -> None:
+    """Two samples a strategy; at turn 2 each strategy does as at turn 1, but the program always succeeds."""
+    owner, marks = problem(), dict(zip(Strategy, case, strict=True))
+    config = Epoch2Config(**EPOCH2[flags])  # type: ignore[arg-type]
+    turn1 = two_each(owner, marks)
+    queue, _ = epoch2.turn2_queue([owner], turn1, config, 0)
+    turn2 = [a for t in queue for a in two_each(owner, marks | {POT: "+"}, t.tried)]
+    contested = analysis.contested(few_shot(owner, case)) if config.disagreement_only else None
+    check(cell, lambda seed: epoch2.records([owner], turn1, turn2, config, seed, contested=contested))
+
+
+def two_each(owner: object, marks: dict[Strategy, str], tried: tuple[Strategy, ...] = ()) -> list[Attempt]:
+    groups = [(s, 2 * (m == "+"), 2 * (m == "-")) for s, m in marks.items() if s not in tried]
+    return samples(owner, *groups, tried=tried)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("row", TABLES[2][1:], ids=lambda row: row[0])
+def test_whole_sets(row: list[str]) -> None:
+    """The eight cases, one question each, and two more of `--+`: counts of cot, sub, pot, together."""
+    problems = [problem(n) for n in range(10)]
+    attempts = [
+        a for p, case in zip(problems, [*CASES, "--+", "--+"], strict=True) for a in few_shot(p, case)
+    ]
+    for seed in SEEDS:
+        chosen = epoch1.records(problems, attempts, Epoch1Config(**SETS[row[0]]), seed)  # type: ignore[arg-type]
+        counts = [*chosen.by_strategy.values(), len(chosen.records)]
+        for count, cell in zip(counts, row[1:], strict=True):
+            assert cell == "any" or count == int(cell)
