@@ -5,10 +5,12 @@ loaded.
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from reasoner.errors import EngineError, ModelError, UsageError
 from reasoner.records import GenerationRequest
 
+T = TypeVar("T")
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 
@@ -60,3 +62,11 @@ def require_loaded(request: GenerationRequest, loaded: object) -> None:
             f"problem {request.problem_id}: adapter {request.adapter!r} is not loaded (loaded: {names}); "
             "call load_adapter first"
         )
+
+
+def forget(loaded: dict[str, T], name: str) -> T:
+    """Take `name` out of `loaded` and return what stood there. Raises EngineError when it is not loaded."""
+    if name not in loaded:
+        names = ", ".join(sorted(loaded)) or "none"
+        raise EngineError(f"adapter {name!r} is not loaded (loaded: {names}), so it can't be unloaded")
+    return loaded.pop(name)

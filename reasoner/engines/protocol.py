@@ -50,3 +50,20 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End the engine and give its memory back."""
+
+
+@runtime_checkable
+class PolicyEngine(Engine, Protocol):
+    """An engine whose adapters come and go: what the on-policy loop needs beyond `Engine`."""
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget a loaded adapter; later requests for `name` are an `EngineError`. An unknown name is too."""
+
+    def sleep(self) -> None:
+        """Give the card's memory back until `wake`; adapters stay loaded. Nothing else may be called between.
+
+        An engine that holds no card's memory does nothing. Sleeping twice is sleeping once.
+        """
+
+    def wake(self) -> None:
+        """Be ready to generate again. Nothing happens to an engine that is awake."""

@@ -66,6 +66,19 @@ class RemoteEngine:
             self._adapters[name] = Path(path).resolve()
             self._rest()
 
+    def unload_adapter(self, name: str) -> None:
+        """As PolicyEngine.unload_adapter."""
+        self._tell({"op": "unload_adapter", "name": name})
+        self._adapters.pop(name, None)
+
+    def sleep(self) -> None:
+        """As PolicyEngine.sleep."""
+        self._tell({"op": "sleep"})
+
+    def wake(self) -> None:
+        """As PolicyEngine.wake."""
+        self._tell({"op": "wake"})
+
     def generate(
         self, requests: Iterable[GenerationRequest], *, logprobs: bool = False
     ) -> Iterator[tuple[int, Completion]]:
@@ -150,6 +163,12 @@ class RemoteEngine:
         first = " ".join(cause.split())[:600]
         which = f"the {self.settings.kind} engine for {self.settings.model_path}"
         return f"{which} failed to start: {first} (log: {self.log})"
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        """Have the engine carry out one command."""
+        with self._lock:
+            self._ask(self._ready(), message)
+            self._rest()
 
     def _ask(self, process: EngineProcess, message: dict[str, Any]) -> None:
         """Send a command and wait for its end; raises what the engine raised."""

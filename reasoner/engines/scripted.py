@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from reasoner.engines.adapters import require_loaded
+from reasoner.engines.adapters import forget, require_loaded
 from reasoner.engines.options import check_options
 from reasoner.engines.protocol import EngineSettings
 from reasoner.errors import ConfigurationError, EngineError, ModelError, UsageError
@@ -50,6 +50,16 @@ class ScriptedEngine:
         if not Path(path).is_dir():
             raise ModelError(f"adapter {name!r}: no folder {path}")
         self._adapters[name] = Path(path)
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget the name."""
+        forget(self._adapters, name)
+
+    def sleep(self) -> None:
+        """Nothing to give back."""
+
+    def wake(self) -> None:
+        """Always awake."""
 
     def generate(
         self, requests: Iterable[GenerationRequest], *, logprobs: bool = False

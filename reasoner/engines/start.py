@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from reasoner.engines.protocol import Engine, EngineSettings
+from reasoner.engines.protocol import EngineSettings, PolicyEngine
 from reasoner.errors import ConfigurationError, ModelError
 
 MODEL_KINDS = ("vllm", "transformers")
 KINDS = (*MODEL_KINDS, "scripted")
 
 
-def build_engine(settings: EngineSettings) -> Engine:
+def build_engine(settings: EngineSettings) -> PolicyEngine:
     """The engine in this process.
 
     Raises ConfigurationError for an unknown kind or option and ModelError when `model_path` is no model's
@@ -35,7 +35,7 @@ def build_engine(settings: EngineSettings) -> Engine:
 
 def open_engine(
     settings: EngineSettings, *, log: Path, in_process: bool = False, idle_seconds: float | None = None
-) -> Engine:
+) -> PolicyEngine:
     """A running engine; `close` it when done.
 
     A scripted engine runs in this process; others in a process of their own whose output is appended to

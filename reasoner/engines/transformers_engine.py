@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from reasoner.engines.adapters import check_adapter, require_loaded
+from reasoner.engines.adapters import check_adapter, forget, require_loaded
 from reasoner.engines.choice_limit import ChoiceLimit
 from reasoner.engines.finish_tracker import FinishTracker
 from reasoner.engines.options import check_options
@@ -76,6 +76,27 @@ class TransformersEngine:
         if previous is not None:
             self._model.set_adapter(inner)  # PEFT can't delete the active one
             self._model.delete_adapter(previous)
+
+    def unload_adapter(self, name: str) -> None:
+        """Drop the adapter's weights."""
+        inner = forget(self._adapters, name)
+        if self._adapters:
+            self._model.set_adapter(next(iter(self._adapters.values())))  # PEFT can't delete the active one
+            self._model.delete_adapter(inner)
+        else:
+            self._model = self._model.unload()  # the bare base
+
+    def sleep(self) -> None:
+        """Move the model to main memory, when it is on a card."""
+        if self._device.type == "cuda":
+            import torch
+
+            self._model.to("cpu")
+            torch.cuda.empty_cache()
+
+    def wake(self) -> None:
+        """Move the model back to its device."""
+        self._model.to(self._device)
 
     def generate(
         self, requests: Iterable[GenerationRequest], *, logprobs: bool = False

@@ -29,12 +29,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from reasoner.engines.adapters import check_adapter, require_loaded
+from reasoner.engines.adapters import check_adapter, forget, require_loaded
 from reasoner.engines.prompts import encode_prompts
 from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.seeds import generation_seed
 from reasoner.engines.vllm_settings import is_cpu_build, set_environment, vllm_arguments
-from reasoner.errors import EngineError, ModelError
+from reasoner.errors import EngineError, ModelError, UsageError
 from reasoner.records import Completion, GenerationRequest, Sampling
 
 FINISHES = {"stop": "stop", "length": "length"}
@@ -56,7 +56,10 @@ class VllmEngine:
         self._tokenizer: Any = self._llm.get_tokenizer()
         self._max_model_len = int(self._engine.vllm_config.model_config.max_model_len)
         self._window = 2 * int(self._engine.vllm_config.scheduler_config.max_num_seqs)
+        self._cpu, self._asleep = cpu, False
         self._apart = cpu and settings.adapters
+        self.dead = False
+        """Whether vLLM's own engine process has died: nothing but a new engine helps."""
         self._running: dict[str, int] = {}
         self._adapters: dict[str, Any] = {}
         self._adapter_ids = itertools.count(1)
@@ -78,6 +81,31 @@ class VllmEngine:
         previous, self._adapters[name] = self._adapters.get(name), wanted
         if previous is not None:
             self._engine.remove_lora(previous.lora_int_id)
+
+    def unload_adapter(self, name: str) -> None:
+        """Drop the adapter from vLLM's memory."""
+        self._require_rest()
+        self._engine.remove_lora(forget(self._adapters, name).lora_int_id)
+
+    def sleep(self) -> None:
+        """vLLM's sleep level 1: weights to main memory, cache dropped. The CPU build has no card to free."""
+        self._require_rest()
+        if self._cpu or self._asleep:
+            return
+        if not self.settings.options.get("enable_sleep_mode"):
+            raise UsageError(
+                "this vLLM engine can't sleep; start it with engine.options.enable_sleep_mode=true"
+            )
+        with self._vllm_errors():
+            self._llm.sleep(level=1)
+        self._asleep = True
+
+    def wake(self) -> None:
+        """Bring weights and cache back to the card."""
+        if self._asleep:
+            with self._vllm_errors():
+                self._llm.wake_up()
+            self._asleep = False
 
     def generate(
         self, requests: Iterable[GenerationRequest], *, logprobs: bool = False
@@ -128,12 +156,22 @@ class VllmEngine:
         request_id = str(next(self._request_ids))
         self._running[request_id] = i
         lora = self._adapters.get(request.adapter)
-        with vllm_errors():
+        with self._vllm_errors():
             self._engine.add_request(request_id, tokens_input(prompt.tolist()), parameters, lora_request=lora)
 
     def _step(self) -> list[Any]:
-        with vllm_errors():
+        with self._vllm_errors():
             return list(self._engine.step())
+
+    @contextlib.contextmanager
+    def _vllm_errors(self) -> Iterator[None]:
+        """As `vllm_errors`; remembers the death of vLLM's engine process."""
+        try:
+            with vllm_errors():
+                yield
+        except EngineError as error:
+            self.dead = self.dead or type(error.__cause__).__name__ == "EngineDeadError"
+            raise
 
     def close(self) -> None:
         """End vLLM's processes and give its memory back."""

@@ -5,7 +5,8 @@ The main thread runs the engine; one thread reads the socket, so that a cancella
 of a generation and the end of the parent at any time; one thread writes, so that a slow consumer never
 holds up the batch.
 
-Messages in: `settings`, `load_adapter`, `generate` (then `requests` … and `end`), `cancel`, `close`.
+Messages in: `settings`, `load_adapter`, `unload_adapter`, `sleep`, `wake`, `generate` (then `requests` … and
+`end`), `cancel`, `close`.
 Messages out: `ready`, `done` (pairs of index and completion), `finished`, `error`.
 """
 
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from reasoner.engines.protocol import Engine, EngineSettings
+from reasoner.engines.protocol import EngineSettings, PolicyEngine
 from reasoner.engines.start import build_engine
 from reasoner.engines.wire import Wire, error_row, request_from_row
 from reasoner.errors import EngineError
@@ -65,9 +66,12 @@ class Worker:
         self._outbox.put({"op": "quit"})
         self._writer.join(timeout=10)
 
-    def _serve(self, engine: Engine) -> None:
-        commands: dict[str, Callable[[Engine, dict[str, Any]], dict[str, Any]]] = {
+    def _serve(self, engine: PolicyEngine) -> None:
+        commands: dict[str, Callable[[PolicyEngine, dict[str, Any]], dict[str, Any]]] = {
             "load_adapter": self._load_adapter,
+            "unload_adapter": self._unload_adapter,
+            "sleep": self._sleep,
+            "wake": self._wake,
             "generate": self._generate,
         }
         while (message := self._inbox.get())["op"] != "close":
@@ -78,13 +82,27 @@ class Worker:
                 traceback.print_exc()
                 reply = {"op": "error", "error": error_row(error)}
             self._outbox.put({**reply, "call": call})
+            if getattr(engine, "dead", False):
+                return  # vLLM's own engine process has died: the parent must see this one end, too
         engine.close()
 
-    def _load_adapter(self, engine: Engine, message: dict[str, Any]) -> dict[str, Any]:
+    def _load_adapter(self, engine: PolicyEngine, message: dict[str, Any]) -> dict[str, Any]:
         engine.load_adapter(message["name"], Path(message["path"]))
         return {"op": "finished"}
 
-    def _generate(self, engine: Engine, message: dict[str, Any]) -> dict[str, Any]:
+    def _unload_adapter(self, engine: PolicyEngine, message: dict[str, Any]) -> dict[str, Any]:
+        engine.unload_adapter(message["name"])
+        return {"op": "finished"}
+
+    def _sleep(self, engine: PolicyEngine, message: dict[str, Any]) -> dict[str, Any]:
+        engine.sleep()
+        return {"op": "finished"}
+
+    def _wake(self, engine: PolicyEngine, message: dict[str, Any]) -> dict[str, Any]:
+        engine.wake()
+        return {"op": "finished"}
+
+    def _generate(self, engine: PolicyEngine, message: dict[str, Any]) -> dict[str, Any]:
         call = message["call"]
         # All are taken in before the engine starts: a failed generation leaves none of them in the inbox.
         completions = engine.generate(list(self._requests()), logprobs=message["logprobs"])

@@ -1,70 +1,170 @@
-"""Writes the current adapter where an engine can read it: bfloat16 safetensors, in memory where the system has room."""
+"""Writes the current adapter where an engine can read it: bfloat16 safetensors, in memory where the system has room.
 
+An adapter of rank 16 has 10 to 40 MB in bfloat16. `/dev/shm` is main memory with names, so the engine's process
+reads it without a disk. Where it is missing, full or not ours, the temporary folder takes its place. What a killed
+trainer left is removed by the next one that runs on the machine.
+"""
+
+import errno
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-from reasoner.engines.adapters import CONFIG, WEIGHTS
-from reasoner.errors import UsageError
+from reasoner.engines.adapters import WEIGHTS
+from reasoner.errors import InfrastructureError, ModelError, UsageError
+from reasoner.process.owner import owner_is_dead, owner_tag
 
 MEMORY = Path("/dev/shm")
-ROOM = 2 * 2**30
-"""Free bytes below which the memory-backed folder is left alone."""
+PREFIX = "reasoner-adapters+"
+MARGIN = 3
+"""Free space that must be there, in adapters: the new one, the old one, and one in reserve."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class AdapterFolder:
-    """Versions of adapters, in a folder that goes with this object. A context manager.
+    """Versions of adapters in a private folder (mode 0700) that goes with this object. A context manager.
 
-    An adapter of rank 16 takes 10 to 40 MB. Only the newest version of a name is kept: the engine has read the one
-    before when the next is written.
+    No version is overwritten. The caller removes a version when the engine has read the next one.
     """
 
-    def __init__(self, parent: Path | None = None) -> None:
-        """`parent` unset: memory-backed storage where there is room, else the system's temporary folder."""
-        self.path = Path(tempfile.mkdtemp(prefix="reasoner-adapters-", dir=parent or memory_backed()))
+    def __init__(self, parent: Path | None = None, *, log: Callable[[str], None] = print) -> None:
+        """`parent` is the only candidate when given; otherwise memory first, then the temporary folder."""
+        self._candidates = [Path(parent)] if parent else [MEMORY, Path(tempfile.gettempdir())]
+        self._log = log
+        self._folders: list[Path] = []
         self._versions: dict[str, int] = {}
+        for candidate in self._candidates:
+            remove_left(candidate)
 
-    def write(self, name: str, model: Any, peft_name: str = "default") -> Path:
+    @property
+    def path(self) -> Path | None:
+        """Where the latest adapter lies; None before the first."""
+        return self._folders[-1] if self._folders else None
+
+    def write(self, name: str, model: Any, peft_name: str = "default", *, dtype: str = "bfloat16") -> Path:
         """Save the adapter `peft_name` of the PEFT model `model` as the next version of `name`; returns its folder.
 
-        Raises UsageError if the model has no such adapter.
+        Raises UsageError if the model has no such adapter, ModelError for one that an engine can't serve, and
+        InfrastructureError without space.
         """
-        from peft import get_peft_model_state_dict
-        from safetensors.torch import save_file
-
-        if peft_name not in getattr(model, "peft_config", {}):
-            raise UsageError(f"the model has no adapter {peft_name!r}; it has {sorted(model.peft_config)}")
-        import torch
-
+        weights = adapter_tensors(model, peft_name, dtype)
+        config = served_config(model, peft_name)
+        size = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
         version = self._versions.get(name, 0) + 1
-        folder = self.path / f"{name}-{version:06d}"
-        folder.mkdir()
-        state = get_peft_model_state_dict(model, adapter_name=peft_name, save_embedding_layers=False)
-        tensors = {key: value.detach().to("cpu", torch.bfloat16).contiguous() for key, value in state.items()}
-        save_file(tensors, folder / WEIGHTS)
-        config = model.peft_config[peft_name]
-        config.save_pretrained(folder)
-        assert (folder / CONFIG).is_file()
-        shutil.rmtree(self.path / f"{name}-{version - 1:06d}", ignore_errors=True)
-        self._versions[name] = version
-        return folder
+        trouble = "no folder for adapters"
+        for home in self._homes(size):
+            target = home / f"{name}-{version:06d}"
+            try:
+                target.mkdir(mode=0o700)
+                self._write(target, weights, config)
+            except OSError as error:
+                shutil.rmtree(target, ignore_errors=True)
+                if error.errno not in FULL:
+                    raise InfrastructureError(f"an adapter can't be written to {target}: {error}") from error
+                trouble = f"{home} is full"
+                self._log(f"{trouble}: the adapter goes to the next folder")
+            else:
+                self._versions[name] = version
+                return target
+        raise InfrastructureError(f"{trouble}: an adapter takes {size / 2**20:.0f} MiB; free some space")
+
+    def remove(self, folder: Path) -> None:
+        """Remove a version; a folder that is gone, or is not one of ours, stays as it is."""
+        if folder.parent in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Remove everything."""
+        while self._folders:
+            shutil.rmtree(self._folders.pop(), ignore_errors=True)
 
-    def __enter__(self) -> "AdapterFolder":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
+    def _homes(self, size: int) -> Iterator[Path]:
+        """Our folder on each file system that has room, the preferred one first."""
+        for candidate in self._candidates:
+            if not os.access(candidate, os.W_OK) or shutil.disk_usage(candidate).free < MARGIN * size:
+                continue
+            known = [folder for folder in self._folders if folder.parent == candidate and folder.is_dir()]
+            if not known:
+                tag = f"{PREFIX}{owner_tag()}+"
+                self._folders.append(Path(tempfile.mkdtemp(prefix=tag, dir=candidate)))
+                known = self._folders[-1:]
+            yield known[0]
 
-def memory_backed() -> Path | None:
-    """The memory-backed folder if it can be written and has room, else None."""
-    try:
-        free = shutil.disk_usage(MEMORY).free
-    except OSError:
-        return None
-    return MEMORY if free > ROOM and os.access(MEMORY, os.W_OK) else None
+    @staticmethod
+    def _write(target: Path, weights: dict[str, Any], config: Any) -> None:
+        from safetensors import SafetensorError
+        from safetensors.torch import save_file
+
+        try:
+            save_file(weights, target / WEIGHTS, metadata={"format": "pt"})
+        except SafetensorError as error:  # it hides the number of the system's error
+            full = "No space left" in str(error) or "os error 28" in str(error)
+            raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
+        config.save_pretrained(str(target))
+
+
+def adapter_tensors(model: Any, policy: str, dtype: str) -> dict[str, Any]:
+    """The weights of one adapter on the CPU, named as PEFT saves them. `dtype` `keep` leaves their precision."""
+    import torch
+    from peft import get_peft_model_state_dict
+
+    require_adapter(model, policy)
+    state = get_peft_model_state_dict(model, adapter_name=policy, save_embedding_layers=False)
+    wanted = None if dtype == "keep" else getattr(torch, dtype)
+    # To the target precision on the card first: half the bytes cross the bus.
+    return {
+        name: tensor.detach().to(wanted or tensor.dtype).cpu().contiguous() for name, tensor in state.items()
+    }
+
+
+def served_config(model: Any, policy: str) -> Any:
+    """The adapter's configuration, refused when an engine could not serve it. Raises ModelError."""
+    import copy
+
+    require_adapter(model, policy)
+    config = copy.deepcopy(model.peft_config[policy])
+    trouble = {
+        "modules_to_save": bool(getattr(config, "modules_to_save", None)),
+        "use_dora": bool(getattr(config, "use_dora", False)),
+        "bias": getattr(config, "bias", "none") != "none",
+        "trainable_token_indices": bool(getattr(config, "trainable_token_indices", None)),
+    }
+    for name, bad in trouble.items():
+        if bad:
+            raise ModelError(f"adapter {policy!r} uses {name}, which an engine can't serve; train without it")
+    config.inference_mode = True
+    return config
+
+
+def require_adapter(model: Any, policy: str) -> None:
+    """Raises ModelError unless `model` is a PEFT model, UsageError unless it has that adapter."""
+    known = getattr(model, "peft_config", None)
+    if not isinstance(known, dict):
+        raise ModelError(f"policy {policy!r}: the model has no adapters; wrap it with peft.get_peft_model")
+    if policy not in known:
+        raise UsageError(f"the model has no adapter {policy!r}; it has {', '.join(sorted(known))}")
+
+
+def remove_left(candidate: Path) -> None:
+    """Remove the adapters of trainers that have certainly ended."""
+    if not candidate.is_dir():
+        return
+    for folder in candidate.glob(f"{PREFIX}*"):
+        try:
+            dead = folder.stat().st_uid == os.getuid() and owner_is_dead(folder.name.split("+")[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        if dead:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,18 +1,25 @@
-"""Log-probabilities of sampled tokens under the model that is trained, with a bounded memory peak.
+"""Log-probabilities of completion tokens, without a [B, T, V] tensor of logits.
 
-The logits of a micro-batch of B rows, T tokens and a vocabulary of V take B·T·V floats: with V = 152,000 more than the
-model itself. Here the last hidden states go through the output layer in chunks of C tokens, each recomputed in the
-backward pass, so that C·V floats are alive at once.
+The hidden states of completion tokens go through TRL's chunked head (`ChunkedLogProbFunction`: online log-sum-exp
+over tiles of the vocabulary, recomputed in the backward pass), so that memory holds one tile of logits and not all of
+them: 64 completions of 260 tokens on a vocabulary of 152 k would take 9.4 GiB in float32, twice with their gradient.
+`plain_logprobs` is the definition that it is checked against.
+
+Rows are padded on the right and go without an attention mask: with causal attention a padding token is seen by no
+real one, and attention without a mask has the faster kernels.
+
+Not covered: an adapter on the head, heads that scale their logits (refused), sequence parallelism.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reasoner.errors import ModelError
+from reasoner.errors import ModelError, TrainingError
 
-CHUNK = 1024
-"""Tokens whose logits are alive at once: 0.6 GB in float32 for V = 152,000."""
+VOCABULARY_CHUNK = 32768
+"""Columns of one tile of logits."""
+SCALED = ("logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,65 +31,131 @@ class TokenLogprobs:
     mask: Any
 
 
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """Rows of prompt and completion, padded on the right.
+
+    `input_ids` [B, L]; `positions` [N, 2] is (row, column) of every completion token in `input_ids`; `places` [N, 2]
+    the same tokens' (row, t) in a [B, T] tensor whose mask is `mask`.
+    """
+
+    input_ids: Any
+    positions: Any
+    places: Any
+    mask: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, width = self.mask.shape
+        return int(rows), int(width)
+
+    def spread(self, values_N: Any) -> Any:
+        """[N] values of the completion tokens as [B, T], 0 elsewhere; keeps the gradient."""
+        out = values_N.new_zeros(self.mask.shape)
+        return out.index_put((self.places[:, 0], self.places[:, 1]), values_N)
+
+
 def token_logprobs(
     model: Any,
     prompts: Sequence[Sequence[int]],
     completions: Sequence[Sequence[int]],
     *,
     temperature: float = 1.0,
-    chunk: int = CHUNK,
+    chunk: int = VOCABULARY_CHUNK,
     pad_id: int = 0,
 ) -> TokenLogprobs:
     """log π(completion token | what stands before it), after division of the logits by `temperature`.
 
-    `model` is a causal language model or a PEFT model of one; whichever adapter is active counts. Differentiable in
-    its parameters. Raises ModelError where the model has no separate decoder and output layer.
+    `model` is a causal language model or a PEFT model of one; whichever adapter is active counts. Log-probabilities
+    are differentiable in its parameters, entropies are not. `chunk` is the number of vocabulary entries whose logits
+    are alive at once. Raises ModelError for a head that this can't do, TrainingError for an empty prompt or completion.
     """
+    batch = make_batch(prompts, completions, _causal(model).get_output_embeddings().weight.device, pad_id)
+    logprobs_BT, entropy_BT = batch_logprobs(model, batch, temperature=temperature, chunk=chunk, entropy=True)
+    return TokenLogprobs(logprobs_BT, entropy_BT, batch.mask)
+
+
+def make_batch(
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    device: Any = "cpu",
+    pad_id: int = 0,
+) -> TokenBatch:
+    """The tensors of some rows. Raises TrainingError for one without a prompt, or where no row has a token."""
     import torch
 
-    causal = model.get_base_model() if hasattr(model, "get_base_model") else model
-    decoder, head = causal.get_decoder(), causal.get_output_embeddings()
-    if decoder is None or head is None or decoder is causal:
-        raise ModelError(f"{type(causal).__name__} has no decoder and output layer of its own")
-    device = head.weight.device
-    rows = [[*p, *c] for p, c in zip(prompts, completions, strict=True)]
-    width, longest = max(map(len, rows)), max(map(len, completions))
-    ids_BL = torch.tensor([row + [pad_id] * (width - len(row)) for row in rows], device=device)
-    seen_BL = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=device)
-    hidden_BLD = decoder(input_ids=ids_BL, attention_mask=seen_BL, use_cache=False).last_hidden_state
-
-    lengths_B = torch.tensor([len(c) for c in completions], device=device)
-    starts_B = torch.tensor([len(p) for p in prompts], device=device)
-    steps_T = torch.arange(longest, device=device)
-    mask_BT = steps_T < lengths_B[:, None]
-    at_BT = (starts_B[:, None] + steps_T).clamp(max=width - 1)
-    targets_BT = ids_BL.gather(1, at_BT)
-    before_BT = at_BT - 1  # a token is predicted by the state before it
-    hidden_ND = hidden_BLD.gather(1, before_BT[:, :, None].expand(-1, -1, hidden_BLD.size(-1)))[mask_BT]
-    values_N, entropy_N = _chunked(hidden_ND, targets_BT[mask_BT], head, temperature, chunk)
-    logprobs_BT = torch.zeros(mask_BT.shape, device=device, dtype=torch.float32)
-    entropy_BT = torch.zeros_like(logprobs_BT)
-    return TokenLogprobs(
-        logprobs_BT.masked_scatter(mask_BT, values_N), entropy_BT.masked_scatter(mask_BT, entropy_N), mask_BT
-    )
-
-
-def _chunked(hidden_ND: Any, targets_N: Any, head: Any, temperature: float, chunk: int) -> tuple[Any, Any]:
-    import torch
-    from torch.utils.checkpoint import checkpoint
-
-    def piece(hidden_CD: Any, targets_C: Any) -> tuple[Any, Any]:
-        scores_CV = head(hidden_CD).float() / temperature
-        all_CV = scores_CV.log_softmax(-1)
-        entropy_C = -(all_CV.exp() * all_CV).sum(-1)
-        return all_CV.gather(-1, targets_C[:, None]).squeeze(-1), entropy_C.detach()
-
-    values, entropies = [], []
-    for start in range(0, hidden_ND.size(0), chunk):
-        part = (hidden_ND[start : start + chunk], targets_N[start : start + chunk])
-        value, entropy = (
-            checkpoint(piece, *part, use_reentrant=False) if torch.is_grad_enabled() else piece(*part)
+    if not all(prompts) or not any(completions):
+        raise TrainingError(
+            "a row without prompt tokens, or rows without any completion token, can't be scored"
         )
-        values.append(value)
-        entropies.append(entropy)
-    return torch.cat(values), torch.cat(entropies)
+    rows = [[*prompt, *completion] for prompt, completion in zip(prompts, completions, strict=True)]
+    width, longest = max(map(len, rows)), max(map(len, completions))
+    ids_BL = torch.tensor([row + [pad_id] * (width - len(row)) for row in rows])
+    lengths_B = torch.tensor([len(completion) for completion in completions])
+    starts_B = torch.tensor([len(prompt) for prompt in prompts])
+    mask_BT = torch.arange(longest) < lengths_B[:, None]
+    places_N2 = mask_BT.nonzero()
+    positions_N2 = torch.stack([places_N2[:, 0], places_N2[:, 1] + starts_B[places_N2[:, 0]]], dim=1)
+    return TokenBatch(*(tensor.to(device) for tensor in (ids_BL, positions_N2, places_N2, mask_BT)))
+
+
+def batch_logprobs(
+    model: Any,
+    batch: TokenBatch,
+    *,
+    temperature: float = 1.0,
+    chunk: int = VOCABULARY_CHUNK,
+    entropy: bool = False,
+) -> tuple[Any, Any]:
+    """[B, T] log-probabilities and [B, T] entropies (or None), as in `token_logprobs`."""
+    from trl.kernels import ChunkedLogProbFunction
+
+    causal = _causal(model)
+    head, softcap = _head(causal)
+    backbone = getattr(causal, causal.base_model_prefix)
+    hidden_BLH = backbone(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+    rows, columns = batch.positions[:, 0], batch.positions[:, 1]
+    # The state before a token predicts it.
+    values_N, entropy_N, *_ = ChunkedLogProbFunction.apply(
+        hidden_BLH[rows, columns - 1],
+        head.weight,
+        head.bias,
+        batch.input_ids[rows, columns],
+        _divisor(temperature),
+        chunk,
+        softcap,
+        1.0,
+        ("entropy",) if entropy else (),
+    )
+    return batch.spread(values_N), batch.spread(entropy_N.detach()) if entropy else None
+
+
+def plain_logprobs(model: Any, batch: TokenBatch, *, temperature: float = 1.0) -> Any:
+    """[B, T] by the definition: the log-softmax of all logits. For small vocabularies and tests."""
+    import torch
+
+    logits_BLV = model(input_ids=batch.input_ids, use_cache=False).logits.float() / _divisor(temperature)
+    all_BLV = torch.log_softmax(logits_BLV, dim=-1)
+    rows, columns = batch.positions[:, 0], batch.positions[:, 1]
+    return batch.spread(all_BLV[rows, columns - 1, batch.input_ids[rows, columns]])
+
+
+def _causal(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _divisor(temperature: float) -> float:
+    """What logits are divided by; greedy samples count with the plain softmax, as the engines report them."""
+    return temperature if temperature > 0 else 1.0
+
+
+def _head(causal: Any) -> tuple[Any, float | None]:
+    """The output layer and its soft cap. Raises ModelError for an adapter on it or scaled logits."""
+    config = causal.config.get_text_config()
+    scaled = [name for name in SCALED if getattr(config, name, None) not in (None, 1.0)]
+    if scaled:
+        raise ModelError(f"{config.model_type} scales its logits ({scaled[0]}), which is not supported here")
+    head = causal.get_output_embeddings()
+    if head is None or hasattr(head, "base_layer"):
+        raise ModelError("the model has no plain output layer; an adapter on lm_head is not supported here")
+    return head, getattr(config, "final_logit_softcapping", None)

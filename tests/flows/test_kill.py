@@ -5,6 +5,7 @@ an undisturbed run gives it.
 """
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -81,9 +82,14 @@ def test_killed_three_times_it_ends_as_if_nothing_had_happened(tmp_path: Path) -
     assert sum(m["found"] for m in few_shot) >= kept
     assert sum(m["owed"] for m in few_shot) <= sum(m["asked"] for m in few_shot) - kept
     same, other = digests(calm), digests(rough)
-    assert {k.split("-1-")[0] for k in same} == {k.split("-1-")[0] for k in other}
+    assert {stage_of(key) for key in same} == {stage_of(key) for key in other}
     assert sorted(same.values()) == sorted(other.values())
     assert not list(rough.glob("work/*")) and not list((rough / "artifacts").glob(".tmp-*"))
+
+
+def stage_of(key: str) -> str:
+    """A key without its version and inputs: the delay of the scripted engine is an input."""
+    return re.sub(r"-\d+-[0-9a-f]{32}$", "", key)
 
 
 def metadata(home: Path) -> list[dict]:

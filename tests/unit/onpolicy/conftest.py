@@ -1,6 +1,7 @@
 """A tiny float32 Llama, an adapter on it that is trained, and the engine that samples."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,22 @@ import pytest
 from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.transformers_engine import TransformersEngine
 from reasoner.onpolicy.sampler import OnPolicySampler
+from reasoner.training import runtime
 from tests.support.tiny_llama import make_byte_model
+
+
+@pytest.fixture(scope="package", autouse=True)
+def one_thread() -> Iterator[None]:
+    """One thread, so that a sum has one order; no network. As before for the tests of other rooms."""
+    import torch
+
+    threads, environment = torch.get_num_threads(), dict(os.environ)
+    runtime.prepare_process(1)
+    yield
+    torch.set_num_threads(threads)
+    for name in set(os.environ) - set(environment):
+        del os.environ[name]
+    os.environ.update(environment)
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +71,30 @@ def sampler(base: Path) -> Iterator[OnPolicySampler]:
     tokenizer = AutoTokenizer.from_pretrained(base)
     with OnPolicySampler(lambda: TransformersEngine(settings(base)), tokenizer, 128) as made:
         yield made
+
+
+def make_policy(base: Path, *, seed: int = 0, names: tuple[str, ...] = ("default",), std: float = 0.0) -> Any:
+    """A PEFT model of the base with fresh adapters; with `std` their B matrices are random, not zero."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    loader: Any = AutoModelForCausalLM
+    config = LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], lora_dropout=0.0)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = get_peft_model(loader.from_pretrained(str(base), dtype=torch.float32), config, names[0])
+        for name in names[1:]:
+            model.add_adapter(name, config)
+        for name, weight in model.named_parameters():
+            if "lora_" in name:
+                weight.requires_grad_(True)
+                if std and "lora_B" in name:
+                    torch.nn.init.normal_(weight, std=std)
+    return model
+
+
+@pytest.fixture
+def fresh(base: Path) -> Callable[..., Any]:
+    """Makes policies, see `make_policy`."""
+    return lambda **more: make_policy(base, **more)

@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from reasoner.onpolicy.logprobs import token_logprobs
+from reasoner.errors import ModelError, TrainingError
+from reasoner.onpolicy.logprobs import VOCABULARY_CHUNK, make_batch, plain_logprobs, token_logprobs
 from tests.unit.onpolicy.conftest import move
 
 PROMPTS = [[0, 5, 6, 7], [0, 9], [0, 11, 12, 13, 14, 15]]
@@ -28,7 +31,7 @@ def gradients(policy: Any, loss: Any) -> dict[str, Any]:
     return {n: p.grad.clone() for n, p in policy.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 1000])
+@pytest.mark.parametrize("chunk", [7, 100, 1000])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_values_and_gradients_are_those_of_the_definition(
     policy: Any, chunk: int, temperature: float
@@ -54,9 +57,69 @@ def test_entropy_is_that_of_the_distribution(policy: Any) -> None:
     torch.testing.assert_close(found.entropy[0, 0], -(at.exp() * at).sum(), atol=1e-5, rtol=1e-5)
 
 
-def test_no_more_logits_than_a_chunk_are_made_at_once(policy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    head, seen = policy.get_base_model().get_output_embeddings(), []
-    inner = head.forward
-    monkeypatch.setattr(head, "forward", lambda x: seen.append(x.shape[0]) or inner(x))
-    token_logprobs(policy, PROMPTS, COMPLETIONS, chunk=4).logprobs.sum().backward()
-    assert max(seen) == 4 and sum(seen) == 2 * 9, "each chunk once forward, once again for its gradient"
+def test_a_row_is_the_same_alone_and_beside_longer_rows(policy: Any) -> None:
+    move(policy, seed=1, scale=0.1)
+    together = token_logprobs(policy, PROMPTS, COMPLETIONS)
+    for row, (prompt, completion) in enumerate(zip(PROMPTS, COMPLETIONS, strict=True)):
+        alone = token_logprobs(policy, [prompt], [completion])
+        torch.testing.assert_close(
+            together.logprobs[row, : len(completion)], alone.logprobs[0], atol=1e-5, rtol=1e-5
+        )
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the largest tensor that any operation made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = function(*args, **(kwargs or {}))
+        for one in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(one, torch.Tensor):
+                self.numel = max(self.numel, one.numel())
+        return out
+
+
+def test_no_tensor_is_as_large_as_all_logits() -> None:
+    vocabulary, tokens, width = 3 * VOCABULARY_CHUNK, 60, 16
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=vocabulary, hidden_size=width, intermediate_size=width, num_hidden_layers=1,
+            num_attention_heads=1, num_key_value_heads=1, head_dim=width, tie_word_embeddings=False,
+        )
+    )  # fmt: skip
+    model.lm_head.weight.requires_grad_(False)
+    prompts, completions = [[5, 6, 7]], [list(range(10, 10 + tokens))]
+    batch = make_batch(prompts, completions)
+    with Largest() as whole:
+        plain_logprobs(model, batch).sum().backward()
+    with Largest() as chunked:
+        token_logprobs(model, prompts, completions).logprobs.sum().backward()
+    assert whole.numel >= tokens * vocabulary
+    assert chunked.numel <= max(tokens * VOCABULARY_CHUNK, vocabulary * width) < tokens * vocabulary
+
+
+def test_greedy_samples_count_with_the_plain_softmax(policy: Any) -> None:
+    greedy = token_logprobs(policy, PROMPTS, COMPLETIONS, temperature=0.0).logprobs
+    assert torch.equal(greedy, token_logprobs(policy, PROMPTS, COMPLETIONS).logprobs)
+
+
+def test_the_two_definitions_agree(policy: Any) -> None:
+    move(policy, seed=1, scale=0.1)
+    found = plain_logprobs(policy, make_batch(PROMPTS, COMPLETIONS), temperature=0.7)
+    for row, expected in enumerate(plain(policy, 0.7)):
+        torch.testing.assert_close(found[row, : len(expected)], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_head_that_is_not_plain_is_refused(policy: Any) -> None:
+    policy.get_base_model().config.logits_scaling = 8.0
+    with pytest.raises(ModelError, match="logits_scaling"):
+        token_logprobs(policy, PROMPTS, COMPLETIONS)
+
+
+def test_rows_that_can_not_be_scored_are_refused(policy: Any) -> None:
+    with pytest.raises(TrainingError, match="without prompt tokens"):
+        token_logprobs(policy, [[], [1]], [[2], [3]])
+    assert token_logprobs(policy, [[1], [1]], [[], [3]]).mask.tolist() == [[False], [True]]

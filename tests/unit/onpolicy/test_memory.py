@@ -56,4 +56,4 @@ def test_parts_add_up_and_start_anew() -> None:
         raise RuntimeError
     taken = parts.take()
     assert taken["generate"] >= 0.02 and set(taken) == {"generate", "sync"}
-    assert len(waits) == 6 and parts.take() == {}
+    assert len(waits) == 7 and parts.take() == {}

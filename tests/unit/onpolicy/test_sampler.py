@@ -118,13 +118,14 @@ def test_truncated_distributions_are_refused(policy: Any, sampler: OnPolicySampl
             sampler.sample(requests("policy", sampling))
 
 
-def test_an_adapter_is_written_in_bfloat16_and_the_version_before_goes(policy: Any, tmp_path: Path) -> None:
+def test_an_adapter_is_written_in_bfloat16_and_removed_when_told(policy: Any, tmp_path: Path) -> None:
     move(policy, seed=3)
     with AdapterFolder(tmp_path) as folder:
         first = folder.write("policy", policy)
         tensors = load_file(first / "adapter_model.safetensors")
         assert tensors and all(tensor.dtype == torch.bfloat16 for tensor in tensors.values())
         second = folder.write("policy", policy)
+        folder.remove(first)
         assert second.is_dir() and not first.exists()
         with pytest.raises(UsageError, match="no adapter 'writer'"):
             folder.write("writer", policy, "writer")

@@ -1,0 +1,143 @@
+"""Adapters between trainer and engine: private, in bfloat16, elsewhere when memory is full, gone afterwards."""
+
+import errno
+import json
+import shutil
+import stat
+import subprocess
+import sys
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reasoner.engines.adapters import check_adapter
+from reasoner.errors import InfrastructureError, ModelError, UsageError
+from reasoner.onpolicy import adapters
+from reasoner.onpolicy.adapters import AdapterFolder
+from reasoner.process.owner import owner_tag
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def test_an_adapter_is_saved_in_bfloat16_as_peft_reads_it(
+    fresh: Callable[..., Any], base: Path, tmp_path: Path
+) -> None:
+    import torch
+    from peft import PeftModel
+    from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM
+
+    model = fresh(std=0.2)
+    with AdapterFolder(tmp_path) as kept:
+        folder = kept.write("policy", model, "default")
+        assert check_adapter("x", folder, 4, enabled=True).rank == 4
+        assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+        weights = load_file(folder / "adapter_model.safetensors")
+        assert {w.dtype for w in weights.values()} == {torch.bfloat16}
+        loader: Any = AutoModelForCausalLM
+        again = PeftModel.from_pretrained(loader.from_pretrained(str(base), dtype=torch.float32), str(folder))
+        ids = torch.arange(3, 40)[None]
+        with torch.no_grad():
+            torch.testing.assert_close(again(ids).logits, model(ids).logits, atol=0.1, rtol=0.05)
+            assert (again(ids).logits - model.get_base_model()(ids).logits).abs().max() < 0.5
+        assert kept.write("policy", model, "default") != folder and folder.is_dir()  # never overwritten
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_policy_saves_its_own_weights(fresh: Callable[..., Any], tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    model = fresh(names=("solver", "writer"), std=0.2)
+    with AdapterFolder(tmp_path) as kept:
+        one, two = (
+            load_file(kept.write(name, model, name) / "adapter_model.safetensors")
+            for name in ("solver", "writer")
+        )
+    assert one.keys() == two.keys()
+    assert any((one[name] != two[name]).any() for name in one)
+
+
+def test_without_room_in_memory_the_next_folder_is_used(
+    fresh: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, disk = tmp_path / "memory", tmp_path / "disk"
+    memory.mkdir(), disk.mkdir()
+    monkeypatch.setattr(adapters, "MEMORY", memory)
+    monkeypatch.setattr(adapters.tempfile, "gettempdir", lambda: str(disk))
+    model = fresh()
+    with AdapterFolder() as kept:
+        assert kept.write("a", model, "default").is_relative_to(memory)
+        monkeypatch.setattr(
+            adapters.shutil, "disk_usage", lambda path: Usage(0, 0, 100 if path == memory else 1 << 40)
+        )
+        assert kept.write("b", model, "default").is_relative_to(disk)
+        monkeypatch.setattr(adapters.shutil, "disk_usage", lambda path: Usage(0, 0, 100))
+        with pytest.raises(InfrastructureError, match="free some space"):
+            kept.write("c", model, "default")
+    assert list(memory.iterdir()) == list(disk.iterdir()) == []
+
+
+def test_a_file_system_that_fills_up_while_writing_is_left(
+    fresh: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, disk = tmp_path / "memory", tmp_path / "disk"
+    memory.mkdir(), disk.mkdir()
+    monkeypatch.setattr(adapters, "MEMORY", memory)
+    monkeypatch.setattr(adapters.tempfile, "gettempdir", lambda: str(disk))
+    write = AdapterFolder._write
+
+    def full(target: Path, *rest: Any) -> None:
+        if target.is_relative_to(memory):
+            (target / "half").write_bytes(b"x")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(target, *rest)
+
+    monkeypatch.setattr(AdapterFolder, "_write", staticmethod(full))
+    said: list[str] = []
+    with AdapterFolder(log=said.append) as kept:
+        assert kept.write("a", fresh(), "default").is_relative_to(disk)
+        assert [p for p in memory.rglob("*") if p.is_file()] == []
+    assert "full" in said[0]
+
+
+def test_what_a_killed_trainer_left_is_removed_and_what_a_live_one_has_is_not(tmp_path: Path) -> None:
+    tag = subprocess.run(
+        [sys.executable, "-c", "from reasoner.process.owner import owner_tag; print(owner_tag())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    dead, alive = tmp_path / f"{adapters.PREFIX}{tag}+x", tmp_path / f"{adapters.PREFIX}{owner_tag()}+x"
+    strange = tmp_path / f"{adapters.PREFIX}what"
+    for folder in (dead, alive, strange):
+        folder.mkdir()
+    AdapterFolder(tmp_path).close()
+    assert not dead.exists() and alive.exists() and strange.exists()
+
+
+def test_what_an_engine_cannot_serve_is_refused(fresh: Callable[..., Any], tmp_path: Path) -> None:
+    import torch
+
+    model = fresh()
+    with AdapterFolder(tmp_path) as kept:
+        with pytest.raises(UsageError, match="no adapter 'other'; it has default"):
+            kept.write("a", model, "other")
+        with pytest.raises(ModelError, match="has no adapters"):
+            kept.write("a", torch.nn.Linear(2, 2))
+        model.peft_config["default"].use_dora = True
+        with pytest.raises(ModelError, match="use_dora"):
+            kept.write("a", model, "default")
+
+
+def test_the_configuration_names_no_training_state(fresh: Callable[..., Any], tmp_path: Path) -> None:
+    with AdapterFolder(tmp_path) as kept:
+        folder = kept.write("a", fresh(), "default")
+        config = json.loads((folder / "adapter_config.json").read_text())
+        assert config["inference_mode"] is True and config["r"] == 4
+        kept.remove(folder)
+        kept.remove(folder)
+        assert not folder.exists()
+    assert shutil.disk_usage(tmp_path)
