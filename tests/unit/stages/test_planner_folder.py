@@ -23,8 +23,8 @@ from reasoner.stages.planner_folder import (
     train_planner,
     train_sft_planner,
 )
-from tests.unit.training.planner.planning import learnt_to_plan, problems
 from tests.support.tiny_llama import make_model
+from tests.unit.training.planner.planning import learnt_to_plan, problems
 
 pytestmark = pytest.mark.timeout(600)
 LEFT = {
