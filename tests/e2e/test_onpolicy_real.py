@@ -177,7 +177,7 @@ def test_a_server_that_others_run_is_used_and_its_death_noticed(
 
 
 def test_no_server_is_an_error_in_a_line(tiny: Path) -> None:
-    with pytest.raises(EngineError, match="no server at http://127.0.0.1:9 within 0.1 s"):
+    with pytest.raises(EngineError, match=r"no server at http://127\.0\.0\.1:9 within 0\.1 s"):
         ServedEngine(ServedSettings("http://127.0.0.1:9", "base", tiny, wait_seconds=0.1))
 
 
