@@ -1,5 +1,6 @@
 """Shared fixtures. Tests that need the collected data sets skip, with the reason, where they are missing."""
 
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -8,6 +9,9 @@ import pytest
 # A busy machine is no reason to fail: what is slow is measured in benchmarks/, never asserted.
 hypothesis.settings.register_profile("project", deadline=None)
 hypothesis.settings.load_profile("project")
+
+# A shell that starts this in the background has SIGINT ignored, and every process of ours would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
