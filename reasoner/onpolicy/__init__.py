@@ -2,7 +2,6 @@
 
 `sampler` gives the engine the current adapter and brings back tokens with log-probabilities; `logprobs` computes the
 trainer's own in chunks; `gate` compares the two; `parts` times a step; `memory` halves micro-batches; `trl_rollout` is
-the hook for TRL's GRPOTrainer and `trl_trainer` a subclass of it. `opening`, `served` and `server` start engines here
-or talk to one over HTTP. `learner`, `losses`, `loop` and `checkpoint` are an optimiser loop without TRL. The objectives
-live with their methods.
+the hook for TRL's GRPOTrainer. `opening`, `served` and `server` start engines here or talk to one over HTTP. Objectives
+and optimiser loops live with their methods.
 """
