@@ -120,7 +120,8 @@ def train(spec: GrpoSpec, report: Callable[..., Any], log: Callable[[str], None]
     announce(spec, found, record.batch, device, log)
     if resume is not None:
         log(f"going on from step {checkpoints.step_of(resume)}")
-    run = open_wandb(spec.wandb, canonical([spec.grpo, spec.worker, spec.reward]), spec.work, key, log)
+    settings = canonical({"grpo": spec.grpo, "worker": spec.worker, "reward": spec.reward})
+    run = open_wandb(spec.wandb, settings, spec.work, key, log)
     journal = Journal(spec.work, spec.grpo.example_rows, run)
     with Sampling(spec, device, tokenizer) as sampling:
         job = make_job(spec, device, tokenizer, found, prompts, renderer, sampling, journal, report, log)

@@ -28,7 +28,7 @@ def data(*overrides: str) -> DataConfig:
 
 
 def test_the_groups_are_there():
-    alone = {"gsm8k", "metamath", "svamp", "asdiv", "multiarith", "file", "demo"}
+    alone = {"gsm8k", "metamath", "svamp", "asdiv", "multiarith", "file", "demo", "demo-small"}
     assert alone | {"multiarith-asdiv", "gsm8k-svamp-asdiv"} == set(names("data"))
     assert {"smollm2", "local", "qwen2.5-0.5b", "gemma-7b", "llama-3-8b"} < set(names("model"))
 
