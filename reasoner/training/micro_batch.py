@@ -4,19 +4,20 @@ Covers: the cut of a running training, kept in its work folder over a crash; a n
 device and length, with which the next training of the same kind begins at the size that was found. The effective
 batch and the order of the records never change, so a halved training differs by rounding only.
 
-Not covered: catching the error (`sft.py`), growing a micro-batch again (remove the note to try a larger one).
+Not covered: growing a micro-batch again (remove the note to try a larger one).
 """
 
+import gc
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from reasoner.config.training import largest_part
 from reasoner.errors import TrainingError
 from reasoner.ids import canonical, content_hash
-from reasoner.training.checkpoints import write_json
+from reasoner.training.checkpoints import last_complete, step_of, write_json
 
 BATCH_FILE = "batch.json"
 """In the work folder: the micro-batch that fits, and the halvings that found it."""
@@ -118,3 +119,50 @@ class BatchRecord:
             raise TrainingError(
                 f"{self.path} is damaged ({error}); remove its folder to start anew"
             ) from error
+
+
+class Attempts(Protocol):
+    """A training of which a new trainer can be made for each cut of the batch."""
+
+    @property
+    def device(self) -> str:
+        """`cuda` or `cpu`."""
+
+    @property
+    def log(self) -> Callable[[str], None]:
+        """Takes a line."""
+
+    @property
+    def work(self) -> Path:
+        """The folder of the checkpoints."""
+
+    def steps(self, batch: Batch) -> int:
+        """The optimiser steps of the whole training."""
+
+    def trainer(self, batch: Batch, done: int) -> Any:
+        """A new trainer on a freshly loaded base, of which `done` steps are made already."""
+
+
+def train_halving(job: Attempts, record: BatchRecord, resume: Path | None, advice: str) -> None:
+    """Train to the end, halving the micro-batch and going on from the last checkpoint when the device's memory is full.
+
+    The effective batch and the order of the rows stay the same. Raises TrainingError, with `advice`, where a
+    micro-batch of one does not fit.
+    """
+    import torch
+
+    while resume is None or step_of(resume) < job.steps(record.batch):
+        trainer = job.trainer(record.batch, step_of(resume) if resume else 0)
+        try:
+            trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+            return
+        except torch.OutOfMemoryError as error:
+            step = trainer.state.global_step
+            if not record.halve(step):
+                raise TrainingError(f"The device runs out of memory with {advice}") from error
+        job.log(f"out of memory at step {step}: the micro-batch is now {record.batch.size}")
+        del trainer  # its tensors must go before the next attempt loads the base
+        gc.collect()
+        if job.device == "cuda":
+            torch.cuda.empty_cache()
+        resume = last_complete(job.work)

@@ -12,7 +12,6 @@ bytes as one that was not. Departs from SMART's code: loss on the completion onl
 A base too large for the device is held in 4-bit NF4 while its adapter is trained. Not covered: full fine-tuning.
 """
 
-import gc
 import json
 import sys
 import time
@@ -28,10 +27,11 @@ from reasoner.process.progress import report
 from reasoner.tracking import tracked
 from reasoner.training import adapter, checkpoints, packing, runtime
 from reasoner.training.examples import EncodedSet, Encoder, read_examples
-from reasoner.training.micro_batch import Batch, BatchRecord, Memory
+from reasoner.training.micro_batch import Batch, BatchRecord, Memory, train_halving
 from reasoner.training.specs import SftSpec
 from reasoner.training.trainer import Job
 
+FULL = "one record a micro-step; set train.gradient_checkpointing=true or lower train.max_length"
 VERSION = 1
 """Part of the identity of a work folder; raised when the meaning of a checkpoint changes."""
 
@@ -85,33 +85,6 @@ def encode_rows(spec: SftSpec, encoder: Encoder) -> tuple[EncodedSet, EncodedSet
     if validation.given and not validation.kept:
         raise TrainingError(f"All {validation.given} validation records are longer than {limit} tokens")
     return train, validation if validation.kept else None
-
-
-def train_to_end(job: Job, record: BatchRecord, resume: Path | None) -> None:
-    """Train, halving the micro-batch and going on from the last checkpoint when the device's memory is full.
-
-    The effective batch and the order of the records stay the same, so a halved run differs by rounding only.
-    """
-    import torch
-
-    while resume is None or checkpoints.step_of(resume) < job.steps(record.batch):
-        trainer = job.trainer(record.batch)
-        try:
-            trainer.train(resume_from_checkpoint=str(resume) if resume else None)
-            return
-        except torch.OutOfMemoryError as error:
-            step = trainer.state.global_step
-            if not record.halve(step):
-                raise TrainingError(
-                    "The device runs out of memory with one record a micro-step; set "
-                    "train.gradient_checkpointing=true or lower train.max_length"
-                ) from error
-        job.log(f"out of memory at step {step}: the micro-batch is now {record.batch.size}")
-        del trainer  # its tensors must go before the next attempt loads the base
-        gc.collect()
-        if job.device == "cuda":
-            torch.cuda.empty_cache()
-        resume = checkpoints.last_complete(job.spec.work)
 
 
 def losses(history: list[dict[str, Any]], every: int) -> list[dict[str, float]]:
@@ -241,7 +214,7 @@ def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None])
     if resume is not None:
         log(f"going on from step {checkpoints.step_of(resume)}")
     with tracked(spec.tracking if processes.is_main_process else None, log) as job.tracked:
-        train_to_end(job, record, resume)
+        train_halving(job, record, resume, FULL)
     processes.wait_for_everyone()
     if processes.is_main_process:
         publish(job, record)

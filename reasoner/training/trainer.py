@@ -8,6 +8,7 @@ GPU, where memory counts. `fp32` holds and computes everything in float32.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from reasoner.errors import ModelError
@@ -125,7 +126,11 @@ class Job:
     tracked: bool = False
     """Whether this process has a W&B run."""
 
-    def trainer(self, batch: Batch) -> Any:
+    @property
+    def work(self) -> Path:
+        return self.spec.work
+
+    def trainer(self, batch: Batch, done: int = 0) -> Any:
         """A new SFTTrainer on a freshly loaded base, after its collated batches were checked."""
         from transformers import PrinterCallback
 

@@ -14,7 +14,7 @@ from reasoner.errors import TrainingError
 from reasoner.ids import canonical, file_hash
 from reasoner.methods.planner.prompts import PlannerPrompts
 from reasoner.training import adapter, checkpoints, runtime
-from reasoner.training.batches import BatchRecord
+from reasoner.training.micro_batch import BatchRecord
 from reasoner.training.planner.journal import Journal
 from reasoner.training.planner.questions import Questions
 from reasoner.training.planner.spec import GrpoSpec

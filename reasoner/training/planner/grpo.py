@@ -9,7 +9,6 @@ Departs from the original: ground truth comes in a column, one prompt and templa
 one copy of the base for planner and worker, worker calls in two batches a step.
 """
 
-import gc
 import os
 import sys
 import time
@@ -18,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reasoner.errors import ModelError, TrainingError, UsageError
+from reasoner.errors import ModelError, UsageError
 from reasoner.ids import canonical, content_hash, file_hash
 from reasoner.methods.planner.independence import SentenceEmbedder
 from reasoner.methods.planner.pipeline import PipelineExecutor
@@ -30,15 +29,18 @@ from reasoner.prompts import ChatRenderer
 from reasoner.records import Problem
 from reasoner.store.rows import read_rows
 from reasoner.training import adapter, checkpoints, runtime
-from reasoner.training.batches import BatchRecord
+from reasoner.training.micro_batch import Batch, BatchRecord, Memory, train_halving
 from reasoner.training.planner import questions
 from reasoner.training.planner.export import publish
 from reasoner.training.planner.journal import Journal, open_wandb
 from reasoner.training.planner.sampling import Sampling
 from reasoner.training.planner.spec import GrpoSpec
 from reasoner.training.planner.trainer import GrpoJob
-from reasoner.training.trainer import Batch
 
+FULL = (
+    "one completion a micro-step; set grpo.gradient_checkpointing=true, lower grpo.max_completion_length, or give the "
+    "engine less memory (grpo.engine.gpu_memory_utilization)"
+)
 VERSION = 1
 """Part of the identity of a work folder; raised when the meaning of a checkpoint changes."""
 
@@ -58,35 +60,6 @@ def identity(spec: GrpoSpec, prompts: PlannerPrompts, device: str) -> str:
     libraries = [version(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")]
     content = [VERSION, spec.base_name, base, start, file_hash(spec.rows), prompts, settings, libraries]
     return content_hash(content)
-
-
-def train_to_end(job: GrpoJob, record: BatchRecord, resume: Path | None) -> None:
-    """Train, halving the micro-batch and going on from the last checkpoint when the device's memory is full.
-
-    Groups and the effective batch stay as they are: a step always generates for all of its micro-steps at once.
-    """
-    import torch
-
-    while resume is None or checkpoints.step_of(resume) < job.spec.grpo.max_steps:
-        job.journal.rewind(checkpoints.step_of(resume) if resume else 0)
-        trainer = job.trainer(record.batch)
-        try:
-            trainer.train(resume_from_checkpoint=str(resume) if resume else None)
-            return
-        except torch.OutOfMemoryError as error:
-            step = trainer.state.global_step
-            if not record.halve(step):
-                raise TrainingError(
-                    "The device runs out of memory with one completion a micro-step; set "
-                    "grpo.gradient_checkpointing=true, lower grpo.max_completion_length, or give the engine less "
-                    "memory (grpo.engine.gpu_memory_utilization)"
-                ) from error
-        job.log(f"out of memory at step {step}: the micro-batch is now {record.batch.size}")
-        del trainer  # its tensors must go before the next attempt loads the base
-        gc.collect()
-        if job.device == "cuda":
-            torch.cuda.empty_cache()
-        resume = checkpoints.last_complete(job.spec.work)
 
 
 def settled(spec: GrpoSpec, device: str) -> GrpoSpec:
@@ -112,7 +85,7 @@ def train(spec: GrpoSpec, report: Callable[..., Any], log: Callable[[str], None]
     key = identity(spec, prompts, device)
     resume = checkpoints.open_work(spec.work, key, log)
     configured = Batch(spec.grpo.batch_size, spec.grpo.grad_accum)
-    record = BatchRecord(spec.work, configured, fresh=resume is None)
+    record = BatchRecord(spec.work, configured, Memory(None, {}), fresh=resume is None)
     chosen = questions.choose(
         [Problem.from_row(row) for row in read_rows(spec.rows)], spec.grpo.max_samples, spec.seed
     )
@@ -126,7 +99,7 @@ def train(spec: GrpoSpec, report: Callable[..., Any], log: Callable[[str], None]
     with Sampling(spec, device, tokenizer) as sampling:
         job = make_job(spec, device, tokenizer, found, prompts, renderer, sampling, journal, report, log)
         try:
-            train_to_end(job, record, resume)
+            train_halving(job, record, resume, FULL)
         finally:
             journal.close()
         restarts = sampling.restarts

@@ -9,15 +9,17 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from reasoner.errors import ModelError, TrainingError
 from reasoner.training import runtime
 from reasoner.training.callbacks import reporting, sealing
+from reasoner.training.micro_batch import Batch
 from reasoner.training.planner.journal import Journal, journal_callback
 from reasoner.training.planner.questions import Questions
 from reasoner.training.planner.spec import GrpoSpec
-from reasoner.training.trainer import OPTIMISER, Batch, present_modules
+from reasoner.training.trainer import OPTIMISER, present_modules
 
 Rollout = Callable[[list[Any], Any], dict[str, Any]]
 
@@ -70,7 +72,9 @@ def policy(spec: GrpoSpec, device: str) -> Any:
     import torch
     from peft import LoraConfig, PeftModel, get_peft_model
 
-    base = four_bit(spec, device) if spec.grpo.load_in_4bit else _plain(spec, device)
+    half = spec.grpo.precision == "bf16" and (device == "cuda" or spec.grpo.load_in_4bit)
+    nf4_on = device if spec.grpo.load_in_4bit else None
+    base = runtime.load_model(spec.base, "bfloat16" if half else "float32", nf4_on=nf4_on)
     if spec.start is not None:
         try:
             return PeftModel.from_pretrained(base, spec.start, is_trainable=True, local_files_only=True)
@@ -89,30 +93,6 @@ def policy(spec: GrpoSpec, device: str) -> Any:
     )  # fmt: skip
 
 
-def _plain(spec: GrpoSpec, device: str) -> Any:
-    half = device == "cuda" and spec.grpo.precision == "bf16"
-    return runtime.load_model(spec.base, "bfloat16" if half else "float32")
-
-
-def four_bit(spec: GrpoSpec, device: str) -> Any:
-    """The base in NF4 with double quantisation, as the original loads it. Raises ModelError."""
-    import torch
-    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
-
-    compute = torch.bfloat16 if spec.grpo.precision == "bf16" else torch.float32
-    quantised = BitsAndBytesConfig(
-        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=compute,
-    )  # fmt: skip
-    try:
-        return AutoModelForCausalLM.from_pretrained(
-            spec.base, quantization_config=quantised, dtype=compute, device_map={"": device},
-            local_files_only=True, trust_remote_code=False, use_safetensors=True,
-        )  # fmt: skip
-    except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
-        raise ModelError(f"{spec.base} cannot be loaded in 4 bits: {runtime.first_line(error)}") from error
-
-
 @dataclass
 class GrpoJob:
     """One training: the spec with its questions and whatever else an attempt needs."""
@@ -127,8 +107,17 @@ class GrpoJob:
     report: Callable[..., Any]
     log: Callable[[str], None]
 
-    def trainer(self, batch: Batch) -> Any:
-        """A new GRPOTrainer on a freshly loaded base."""
+    @property
+    def work(self) -> Path:
+        return self.spec.work
+
+    def steps(self, batch: Batch) -> int:
+        """Steps are configured, not epochs."""
+        return self.spec.grpo.max_steps
+
+    def trainer(self, batch: Batch, done: int) -> Any:
+        """A new GRPOTrainer on a freshly loaded base; the journal forgets what came after the checkpoint."""
+        self.journal.rewind(done)
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # we know that rollout_func may change
         import transformers
         from datasets import Dataset
