@@ -1,7 +1,7 @@
-"""Every multi-turn method improves a toy task within a bounded number of iterations, from three seeds, killed between.
+"""Every multi-turn method trains, is killed in between and goes on; a killed run ends with the bytes of another.
 
-The base's greedy answers are wrong at first (tests/support/signal.py). Sampling, learning and judging are real: a tiny
-Llama, transformers as the engine in a process of its own, the math grader.
+Sampling, learning and judging are real: a tiny Llama, transformers as the engine in a process of its own, the math
+grader. Whether a toy task is learnt is measured by benchmarks/multiturn_toy.py.
 """
 
 import os
@@ -22,10 +22,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).resolve().parents[2]
 METHODS = {
-    "mlmt": ("hint", {"iterations": 24}),
-    "rl_guided": ("hint", {"stage1_steps": 8, "stage2_steps": 16}),
-    "score": ("again", {"stage1_steps": 8, "stage2_steps": 16}),
-    "archer": ("direct", {"iterations": 20, "epochs": 10, "actor_epochs": 2, "warmup_iter": 4}),
+    "mlmt": ("hint", {"iterations": 4}),
+    "rl_guided": ("hint", {"stage1_steps": 2, "stage2_steps": 2}),
+    "score": ("again", {"stage1_steps": 2, "stage2_steps": 2}),
+    "archer": ("direct", {"iterations": 4, "epochs": 2, "actor_epochs": 1, "warmup_iter": 1}),
 }
 
 
@@ -55,19 +55,13 @@ def kill_after(spec, iterations: int, log: Path) -> None:
     process.wait()
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("method", list(METHODS))
-def test_the_toy_task_is_learnt_with_a_kill_in_between(
-    method: str, seed: int, ready: Path, tmp_path: Path
-) -> None:
+def test_a_training_goes_on_after_a_kill(method: str, ready: Path, tmp_path: Path) -> None:
     task, steps = METHODS[method]
-    spec = signal.spec(tmp_path, ready, task, method=method, seed=seed, **steps)
-    kill_after(spec, 12, tmp_path / "killed.log")
+    spec = signal.spec(tmp_path, ready, task, method=method, save_freq=2, eval_freq=2, **steps)
+    kill_after(spec, 3, tmp_path / "killed.log")
     done = run_multiturn(spec, tmp_path / "resumed.log")
-    assert done["metrics"]["resumed_from_step"] == 10, "it went on from its checkpoint"
-    validations = done["training"]["validations"]
-    last = "acc_t1" if method == "archer" else "acc_t2"
-    assert validations[0][last] <= 0.5 and validations[-1][last] >= 0.9, validations
+    assert done["metrics"]["resumed_from_step"] == 2, "it went on from its checkpoint"
     rows = read_rows(spec.output / "metrics.jsonl")
     assert [r["step"] for r in rows] == list(range(1, spec.config.steps + 1))
     assert rows[0]["logprob_difference" if method != "archer" else "acc_t1"] is not None
@@ -75,8 +69,6 @@ def test_the_toy_task_is_learnt_with_a_kill_in_between(
         {"value"} if method in ("mlmt", "archer") else set()
     )  # fmt: skip
     assert {p.name for p in spec.output.iterdir() if p.is_dir()} == parts | {"episodes", "validations"}
-    if method in ("score", "mlmt", "rl_guided"):
-        assert validations[-1]["acc_t2"] > validations[-1]["acc_t1"] - 1e-9
 
 
 def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(ready: Path, tmp_path: Path) -> None:

