@@ -4,7 +4,7 @@
 
 A feedback writer must name one of two hints and a solver use it (`hint`), a solver must answer by a key that it sees in
 the second turn only (`again`) or at once (`direct`); tests/support/signal.py makes the tiny base, whose greedy answers
-are wrong. Prints JSON: the validation accuracies before and after, and every iteration's; `learnt` is at least 0.9 after
+are wrong. Prints JSON: the validation accuracies before and after, and each iteration's; `learnt` is at least 0.9 after
 at most 0.5 before.
 """
 
