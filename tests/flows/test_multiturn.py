@@ -1,4 +1,4 @@
-"""The multi-turn flow on a real server: every method goes through all stages, only what changed is made again, kills are
+"""The multi-turn flow on a real server: every method through all stages, only what changed is made again, kills are
 healed. Whether a toy task is learnt is measured by benchmarks/multiturn_toy.py.
 """
 
