@@ -91,7 +91,8 @@ def make_smart(folder: Path, epochs: int = 1) -> list[str]:
     from tests.support.tiny_llama import make_model
 
     small = ["data.pool.word_problems.limit=40", "train.batch_size=4", "train.save_steps=2", "train.eval_steps=2",
-             "train.min_records=4", f"epochs={epochs}", "epoch1.max_records=24", "epoch2.max_records=24", "epoch2.samples=2"]  # fmt: skip
+             "train.min_records=4", f"epochs={epochs}", "epoch1.max_records=24", "epoch2.max_records=24",
+             "epoch2.samples=2"]  # fmt: skip
     return ["run", "smart-demo", *settings(make_model(folder / "model"), *small)]
 
 
@@ -112,7 +113,8 @@ def make_multiturn(folder: Path) -> list[str]:
 
 
 MAKERS: dict[str, Callable[[Path], list[str]]] = {
-    "smart": make_smart, "smart-later": lambda folder: make_smart(folder, 2), "planner": make_planner, "multiturn": make_multiturn,
+    "smart": make_smart, "smart-later": lambda folder: make_smart(folder, 2), "planner": make_planner,
+    "multiturn": make_multiturn,
 }  # fmt: skip
 
 
