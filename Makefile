@@ -1,18 +1,23 @@
 # make demo    a real small language model through the whole of SMART, on the CPU
 # make test    everything that this machine can test
-# Both install what they need into .venv first. `make cuda` installs the set for an NVIDIA card instead.
+# make test-faults    the whole fault matrix: some 100 kills, full disks and the like
+# All of them install what they need into .venv first. `make cuda` installs the set for an NVIDIA card instead.
 
 VENV := .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint install cuda clean
+.PHONY: demo test test-faults lint install cuda clean
 
 demo: install
 	$(BIN)/reasoner run smart-demo
 
 test: install lint
 	$(BIN)/python -m pytest
+
+# Every cell of the fault matrix and the cuts at every write (docs/faults.md); `make test` has the short form.
+test-faults: install
+	$(BIN)/python -m pytest -m "faults or crash" tests/crash tests/flows/faults
 
 lint: install
 	$(BIN)/ruff check .

@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 
 from reasoner.errors import ReasonerError
+from reasoner.home import Home
+from reasoner.trouble import machine_trouble
 
 app = typer.Typer(
     name="reasoner",
@@ -132,10 +134,13 @@ def main() -> None:
 
 
 def _other(error: Exception) -> None:
-    """Click's usage errors keep their own words and status 2; anything else is a bug of ours."""
+    """Click's usage errors keep their words and status 2; the machine's refusals are told; the rest are our bugs."""
     show = getattr(error, "format_message", None)
     if show is not None:
         _fail(show(), getattr(error, "exit_code", 2))
+    trouble = machine_trouble(error, Home.from_environment().path)
+    if trouble is not None:
+        _fail(str(trouble), trouble.exit_code)
     _fail(f"{type(error).__name__}: {error} (a bug of ours; --debug shows where)", 1)
 
 

@@ -97,6 +97,12 @@ class Stage:
         results.mkdir(parents=True, exist_ok=True)
         named = self._task.with_options(result_storage=results, task_run_name=self.label(arguments))
         ref: ArtifactRef = named(**arguments)
+        if not (results / self.key(arguments)).exists():
+            # Prefect only logs it: a run that is complete would be made again without anybody knowing why.
+            current().progress.say(
+                f"{self.label(arguments)}: its result could not be kept in {results}, so the same command will make it "
+                "again; make that folder writable, or free some space"
+            )
         return ref
 
     def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from reasoner.errors import ChildFailedError, InfrastructureError
 from reasoner.home import Home
@@ -24,13 +25,13 @@ POLL_SECONDS = 0.1
 GRACE = 3.0
 
 
-def start_embedded_server() -> None:
-    """Serve Prefect's API from the home folder until this process ends; nothing where the user has set a server.
+def start_embedded_server() -> Child | None:
+    """Serve Prefect's API from the home folder until this process ends; None where the user has set a server.
 
     Call it before Prefect is imported, which reads the address once. Raises InfrastructureError.
     """
     if "PREFECT_API_URL" in os.environ or os.environ.get("PREFECT_HOME") != str(_folder()):
-        return
+        return None
     port = _free_port()
     url = f"http://127.0.0.1:{port}/api"
     settings = {name: value for name, value in os.environ.items() if name.startswith("PREFECT_")}
@@ -44,6 +45,32 @@ def start_embedded_server() -> None:
     atexit.register(child.terminate)
     _wait_for(child, url)
     os.environ["PREFECT_API_URL"] = url
+    return child
+
+
+def server_trouble(error: BaseException, server: Child | None) -> InfrastructureError | None:
+    """The error for a run that lost its Prefect server, `server` or the user's; None where it has not."""
+    import httpx
+
+    again = "The same command goes on from where it was."
+    if server is not None and server.poll() is not None:
+        return InfrastructureError(f"the Prefect server of this run has died. {again} {server.failure()}")
+    url, cause = os.environ.get("PREFECT_API_URL", ""), error
+    while cause is not None:
+        if isinstance(cause, httpx.TransportError) and url and _asked(cause).startswith(url):
+            return InfrastructureError(
+                f"the Prefect server at {url} does not answer ({cause}). Start it. {again}"
+            )
+        cause = cause.__cause__ or cause.__context__  # type: ignore[assignment]
+    return None
+
+
+def _asked(error: Any) -> str:
+    """The address of a failed request."""
+    try:
+        return str(error.request.url)
+    except RuntimeError:  # httpx's answer where there is none
+        return ""
 
 
 def _wait_for(child: Child, url: str) -> None:

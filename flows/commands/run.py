@@ -1,20 +1,24 @@
 """`reasoner run`: a pipeline in this process, or `--remote` through its deployment."""
 
+import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from flows.commands import prefect_settings
-from flows.commands.embedded_server import start_embedded_server
+from flows.commands.embedded_server import server_trouble, start_embedded_server
 from flows.commands.pipelines import Pipeline, find
 from reasoner.errors import InfrastructureError, UsageError
 from reasoner.home import Home
 from reasoner.records import ArtifactRef
 
+TERMINATED = 128 + signal.SIGTERM
+
 
 def run(name: str, overrides: list[str], remote: bool) -> None:
     """Check the configuration first: a mistake in it costs a second, not the start of a server."""
+    signal.signal(signal.SIGTERM, _end)
     pipeline = find(name)
     pipeline.check(overrides)
     prefect_settings.prepare()
@@ -24,8 +28,22 @@ def run(name: str, overrides: list[str], remote: bool) -> None:
     print(
         f"{name}: starting; everything is kept in {Home.from_environment().path}", file=sys.stderr, flush=True
     )
-    start_embedded_server()
-    _here(pipeline, name, overrides)
+    server = start_embedded_server()
+    try:
+        _here(pipeline, name, overrides)
+    except Exception as error:
+        found = server_trouble(error, server)
+        if found is None:
+            raise
+        raise found from error
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    """On SIGTERM. In a flow Prefect's own handler comes first, which ends the run and then calls this one."""
+    print(
+        "reasoner: ended by SIGTERM; the same command goes on from where it was", file=sys.stderr, flush=True
+    )
+    sys.exit(TERMINATED)
 
 
 def _here(pipeline: Pipeline, name: str, overrides: list[str]) -> None:

@@ -8,6 +8,7 @@ crash of a GPU runtime or a kill for memory ends the child and is a `ChildFailed
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -27,6 +28,7 @@ GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL."""
 GUARD_MARGIN = 5.0
 TAIL_LINES, TAIL_BYTES = 10, 8192
+FRAME = re.compile(r'\s+File ".*", line \d+')
 NEVER_STARTED = 127
 
 OnProgress = Callable[[dict[str, Any]], None]
@@ -149,7 +151,7 @@ class Child:
     def failure(self, what: str | None = None) -> ChildFailedError:
         """The error for a child that failed, with the last lines of its log."""
         name = " ".join(Path(part).name if part.startswith("/") else part for part in self.argv[:3])
-        lines = self.tail()
+        lines = without_traceback(self.tail())
         shown = "".join(f"\n  | {line}" for line in lines)
         end = f"Its last lines:{shown}" if lines else "It wrote nothing."
         return ChildFailedError(f"{name} {what or self._how_it_ended()}. Log: {self.log}. {end}")
@@ -264,3 +266,15 @@ class Child:
             self._control.close()
             os.close(self._progress)
             self._progress = -1
+
+
+def without_traceback(lines: list[str]) -> list[str]:
+    """The last lines of a log without the frames of a Python traceback: the error itself says what went wrong."""
+    frames = [i for i, line in enumerate(lines) if FRAME.match(line)]
+    if not frames:
+        return lines
+    # A first line that is indented stands in the middle of a traceback, of which the beginning was cut off.
+    before = [] if lines[0].startswith((" ", "\t")) else lines[: frames[0]]
+    said = [line for line in before if not line.startswith(("Traceback (", " ", "\t"))]
+    ends = [i for i in range(frames[-1] + 1, len(lines)) if not lines[i].startswith((" ", "\t"))]
+    return [*said, *lines[ends[0] :]] if ends else said

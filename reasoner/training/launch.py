@@ -19,6 +19,7 @@ from reasoner.tracking import secrets
 from reasoner.training.adapter import TRAINING
 from reasoner.training.runtime import ERROR_FILE, METRICS_FILE
 from reasoner.training.specs import Device, MergeSpec, SftSpec
+from reasoner.trouble import machine_trouble
 
 OnProgress = Callable[[dict[str, Any]], None]
 
@@ -107,7 +108,8 @@ def run_program(
             found = json.loads(explained.read_text(encoding="utf-8"))
             kind = getattr(errors, found["error"])
         except (OSError, ValueError, KeyError, AttributeError):
-            raise failure from None
+            # The child could neither explain itself nor, perhaps, write its log.
+            raise machine_trouble(failure, work) or failure from None
         if not (isinstance(kind, type) and issubclass(kind, ReasonerError)):
             raise
         raise kind(found["message"]) from failure

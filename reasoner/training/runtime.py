@@ -4,6 +4,7 @@ Imported by programs that run as children; torch is still imported inside the fu
 environment is set before any library reads it.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 from reasoner.errors import InfrastructureError, ModelError, ReasonerError, UsageError
 from reasoner.training.checkpoints import write_json
 from reasoner.training.specs import MergeSpec, SftSpec
+from reasoner.trouble import machine_trouble
 
 S = TypeVar("S", SftSpec, MergeSpec)
 
@@ -188,16 +190,28 @@ def run_main(arguments: list[str], kind: type[S], program: Callable[[S], None]) 
 
 
 def run_program(work: Path, program: Callable[[], None]) -> int:
-    """Run `program`; a `ReasonerError` becomes work/error.json, one line and its exit status."""
+    """Run `program`; a `ReasonerError`, or what the machine refused, becomes work/error.json, one line and its exit
+    status."""
     error_file = work / ERROR_FILE
     error_file.unlink(missing_ok=True)
     try:
         program()
     except ReasonerError as error:
-        work.mkdir(parents=True, exist_ok=True)
-        write_json(error_file, {"error": type(error).__name__, "message": str(error)})
-        if error.__cause__ is not None:
-            traceback.print_exception(error.__cause__)
-        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        return error.exit_code
+        return _explain(error_file, error, error.__cause__)
+    except Exception as error:
+        found = machine_trouble(error, work)
+        if found is None:
+            raise
+        return _explain(error_file, found, error)
     return 0
+
+
+def _explain(error_file: Path, error: ReasonerError, cause: BaseException | None) -> int:
+    if cause is not None:
+        traceback.print_exception(cause)
+    print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    # On a full disk there is no file either; the parent then looks at the disk itself.
+    with contextlib.suppress(OSError):
+        error_file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(error_file, {"error": type(error).__name__, "message": str(error)})
+    return error.exit_code

@@ -24,8 +24,11 @@ pytestmark = [pytest.mark.flows, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Overrides that run the demo pipeline on the tiny model and its own questions."""
-    folder = tmp_path_factory.mktemp("world")
+    return overrides_of(tmp_path_factory.mktemp("world"))
+
+
+def overrides_of(folder: Path) -> list[str]:
+    """Overrides that run the demo pipeline on a tiny model and its own questions, which are made in `folder`."""
     base, _, prompts = learnt_to_plan(folder, questions=24)
     rows = folder / "questions.jsonl"
     rows.write_text(
