@@ -100,7 +100,7 @@ def cancel(client: SyncPrefectClient, run_id: UUID) -> None:
         client.set_flow_run_state(run_id, State(type=StateType.CANCELLING, message="its parent was ended"))
 
 
-def cancel_children(flow: Any, flow_run: FlowRun, state: State) -> None:
+def cancel_children(flow: Any, flow_run: FlowRun, state: State | None) -> None:
     """Hook for `on_cancellation`: ends the children of a parent that could not do it itself."""
     wanted = FlowRunFilter.model_validate(
         {"parent_flow_run_id": {"any_": [flow_run.id]}, "state": {"type": {"any_": list(UNFINISHED)}}}

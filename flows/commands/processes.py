@@ -39,8 +39,8 @@ class Service:
         return _born(self.pid) == self.born
 
 
-def start(home: Home, name: str, arguments: list[str]) -> Service:
-    """Start `prefect ARGUMENTS` in a session of its own, with its output in `logs/NAME.log`."""
+def start(home: Home, name: str, command: list[str]) -> Service:
+    """Start a command in a session of its own, with its output in `logs/NAME.log`."""
     logs = home.path / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "PREFECT_WORKER_QUERY_SECONDS": os.environ.get("PREFECT_WORKER_QUERY_SECONDS", "2"),
@@ -52,7 +52,7 @@ def start(home: Home, name: str, arguments: list[str]) -> Service:
             start_new_session=True,
         )  # fmt: skip
     process = subprocess.Popen(
-        [prefect(), *arguments], cwd=PROJECT, env=environment, stdin=subprocess.DEVNULL, stdout=through.stdin,
+        command, cwd=PROJECT, env=environment, stdin=subprocess.DEVNULL, stdout=through.stdin,
         stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     assert through.stdin is not None

@@ -66,14 +66,14 @@ def _remote(name: str, overrides: list[str]) -> None:
                              " `reasoner up` deploys them.")  # fmt: skip
         parameters: dict[str, Any] = dict(known[name].parameters)
         parameters["overrides"] = [*(parameters.get("overrides") or []), *overrides]
-        started: Any = run_deployment(known[name].id, parameters=parameters, timeout=0)
+        started: Any = run_deployment(known[name].id, parameters=parameters, timeout=0, flow_run_name=name)
     except PrefectHTTPStatusError as error:
         raise UsageError(f"the server refuses this run: {_reason(error)}") from error
     except httpx.TransportError as error:
         raise InfrastructureError(
             f"no Prefect server answers at {url} ({type(error).__name__}); `reasoner up` starts one"
         ) from error
-    _say(f"{name}: flow run {started.name} {started.id}")
+    _say(f"{name}: flow run {started.id}")
     _say(f"{name}: {url.removesuffix('/api')}/runs/flow-run/{started.id}")
     try:
         _follow(started.id)

@@ -77,7 +77,9 @@ def _server(home: Home, url: str, known: dict[str, Service]) -> None:
         raise InfrastructureError(f"no Prefect server answers at {url}; start it, or unset PREFECT_API_URL")
     server = known.get("server")
     if server is None:
-        server = processes.start(home, "server", ["server", "start", "--host", host, "--port", port])
+        server = processes.start(
+            home, "server", [processes.prefect(), "server", "start", "--host", host, "--port", port]
+        )
         known["server"] = server
         processes.save(home, url, list(known.values()))
     _wait_for(url, server, home)
@@ -89,20 +91,8 @@ def _worker(home: Home, url: str, known: dict[str, Service], pool: str) -> None:
     if name in known:
         _say(name, f"was there already (process {known[name].pid})")
         return
-    known[name] = processes.start(
-        home,
-        name,
-        [
-            "worker",
-            "start",
-            "--pool",
-            pool,
-            "--type",
-            "process",
-            "--name",
-            f"{name}-{os.uname().nodename}",
-        ],
-    )
+    module = ["-m", "flows.worker", "--pool", pool, "--name", f"{name}-{os.uname().nodename}"]
+    known[name] = processes.start(home, name, [sys.executable, *module])
     processes.save(home, url, list(known.values()))
     _say(name, f"started (process {known[name].pid})")
 
