@@ -12,6 +12,7 @@ import typer
 
 from reasoner.errors import ReasonerError
 from reasoner.home import Home
+from reasoner.redaction import install, redact
 from reasoner.trouble import machine_trouble
 
 app = typer.Typer(
@@ -27,6 +28,8 @@ Overrides = Annotated[
     list[str] | None, typer.Argument(help="Dotted overrides, such as train.lr=1e-5 data=gsm8k")
 ]
 INTERRUPTED = 130
+ENDED = 143
+"""Exit status after SIGTERM, as shells give it."""
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
 
 
@@ -122,6 +125,7 @@ def main() -> None:
     planner_steps.add_to(app)
     train.add_to(app)
     _check_siblings()
+    install()
     try:
         if app(standalone_mode=False) == INTERRUPTED:  # typer's word for Ctrl-C
             _fail("interrupted; the same command goes on from where it was", INTERRUPTED)
@@ -131,6 +135,10 @@ def main() -> None:
         sys.exit(stop.exit_code)
     except Exception as error:  # the last line of defence: a bug of ours, still told in a line
         _other(error)
+    except BaseException as signal:
+        if type(signal).__name__ != "TerminationSignal":  # Prefect's word for SIGTERM in a flow
+            raise
+        _fail("ended by SIGTERM; the same command goes on from where it was", ENDED)
 
 
 def _other(error: Exception) -> None:
@@ -148,8 +156,8 @@ def _fail(message: str, status: int) -> None:
     if os.environ.get("REASONER_DEBUG"):
         import traceback
 
-        traceback.print_exc()
-    print(f"reasoner: {message}", file=sys.stderr)
+        print(redact(traceback.format_exc()), file=sys.stderr)
+    print(redact(f"reasoner: {message}"), file=sys.stderr)
     sys.exit(status)
 
 

@@ -4,13 +4,20 @@ from typing import Any
 
 from prefect import flow
 
+from reasoner.config.tracking import TrackingConfig
 from tasks import registry
 from tasks.context import run_context
 
 
 @flow(name="gpu-stage", persist_result=True)
-def gpu_stage(stage: str, arguments: dict[str, Any], folder: str) -> dict[str, Any]:
-    """Run `stage` with encoded `arguments` for the run in `folder`; returns the artifact reference as a row."""
+def gpu_stage(
+    stage: str, arguments: dict[str, Any], folder: str, wandb_project: str | None = None
+) -> dict[str, Any]:
+    """Run `stage` with encoded `arguments` for the run in `folder`; returns the artifact reference as a row.
+
+    With `wandb_project` its training is shown in W&B, beside the rest of that run.
+    """
     wanted = registry.find(stage)
-    with run_context(folder):
+    tracking = TrackingConfig(wandb=True, project=wandb_project) if wandb_project else None
+    with run_context(folder, tracking=tracking):
         return wanted.run(wanted.decode(arguments)).to_row()

@@ -8,6 +8,7 @@ base ─────┴─ train (validates as it goes) ─┬─ evaluation ─
 from prefect import flow
 from prefect.runtime import flow_run
 
+from flows.forms import MultiTurnSettings, Overrides, as_overrides
 from reasoner.config.compose import load
 from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.config.smart import ModelConfig
@@ -16,14 +17,24 @@ from reasoner.stages.multiturn import controls_of
 from reasoner.telemetry.wandb_log import send_finished
 from tasks import multiturn as stages
 from tasks.context import run_context
+from tasks.gpu import cancel_children
 from tasks.smart import prepare_model
 
 
-@flow(name="multiturn", flow_run_name="{pipeline}")
-def multiturn(pipeline: str = "mlmt-math", overrides: list[str] | None = None) -> ArtifactRef:
-    """Run the configuration `pipeline` with dotted `overrides` such as `lm_lr=1e-5`; returns the report."""
-    config = load(pipeline, overrides or [], MultiTurnConfig)
-    with run_context(f"{pipeline}-{flow_run.id}", gpu_pool=config.compute.gpu_pool) as run:
+@flow(name="multiturn", flow_run_name="{pipeline}", on_cancellation=[cancel_children])
+def multiturn(
+    pipeline: str = "mlmt-math", overrides: Overrides = None, settings: MultiTurnSettings = None
+) -> ArtifactRef:
+    """Run the configuration `pipeline` with dotted `overrides` such as `lm_lr=1e-5`; returns the report.
+
+    `settings` says the same as nested data, for forms.
+    """
+    words = [*as_overrides(settings), *(overrides or [])]
+    config = load(pipeline, words, MultiTurnConfig)
+    compute = config.compute
+    with run_context(
+        f"{pipeline}-{flow_run.id}", gpu_pool=compute.gpu_pool, idle_seconds=compute.idle_seconds
+    ) as run:
         run.save_config(config)
         verify, learned = config.verify, config.learned()
         problems = stages.prepare(

@@ -8,21 +8,32 @@ base model ┴──────────────────────
 from prefect import flow
 from prefect.runtime import flow_run
 
+from flows.forms import Overrides, PlannerSettings, as_overrides
 from reasoner.config.compose import load
 from reasoner.config.planner import PlannerConfig
 from reasoner.records import ArtifactRef
 from reasoner.stages.planner import arm_names
 from tasks import planner as stages
 from tasks.context import run_context
+from tasks.gpu import cancel_children
 
 Refs = tuple[ArtifactRef, ...]
 
 
-@flow(name="planner", flow_run_name="{pipeline}")
-def planner(pipeline: str = "planner-grpo", overrides: list[str] | None = None) -> ArtifactRef:
-    """Run the configuration `pipeline` with dotted `overrides` such as `grpo.lr=1e-5`; returns the report."""
-    config = load(pipeline, overrides or [], PlannerConfig)
-    with run_context(f"{pipeline}-{flow_run.id}", gpu_pool=config.compute.gpu_pool) as run:
+@flow(name="planner", flow_run_name="{pipeline}", on_cancellation=[cancel_children])
+def planner(
+    pipeline: str = "planner-grpo", overrides: Overrides = None, settings: PlannerSettings = None
+) -> ArtifactRef:
+    """Run the configuration `pipeline` with dotted `overrides` such as `grpo.lr=1e-5`; returns the report.
+
+    `settings` says the same as nested data, for forms.
+    """
+    words = [*as_overrides(settings), *(overrides or [])]
+    config = load(pipeline, words, PlannerConfig)
+    compute = config.compute
+    with run_context(
+        f"{pipeline}-{flow_run.id}", gpu_pool=compute.gpu_pool, idle_seconds=compute.idle_seconds
+    ) as run:
         run.save_config(config)
         if config.publish.enabled:
             stages.require_token(config.publish.repo)  # before hours of work
@@ -48,7 +59,7 @@ def planner(pipeline: str = "planner-grpo", overrides: list[str] | None = None) 
         )
         run.finish(report, model)
         if config.publish.enabled:
-            command = " ".join(["reasoner run", pipeline, *(overrides or [])])
+            command = " ".join(["reasoner run", pipeline, *words])
             stages.publish(model, base, trained, evaluations, config.publish, command)
         return report
 

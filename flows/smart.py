@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from prefect import flow
 from prefect.runtime import flow_run
 
+from flows.forms import Overrides, SmartSettings, as_overrides
 from reasoner.config.smart import AskConfig, SmartConfig
 from reasoner.config.variants import load_variants
 from reasoner.errors import CollapseError, DataError, TrainingError
@@ -19,6 +20,7 @@ from reasoner.records import ArtifactRef
 from tasks import smart as stages
 from tasks import smart_records as making
 from tasks.context import run_context
+from tasks.gpu import cancel_children
 from tasks.smart import Answered, Kind, Trained
 
 Refs = tuple[ArtifactRef, ...]
@@ -55,10 +57,16 @@ class Learnt:
     """Why it ended there."""
 
 
-@flow(name="smart", flow_run_name="{pipeline}")
-def smart(pipeline: str = "smart-epoch2", overrides: list[str] | None = None) -> ArtifactRef:
-    """Run the configuration `pipeline` with dotted `overrides` such as `train.lr=1e-5`; returns the report."""
-    config, variants = load_variants(pipeline, overrides or [])
+@flow(name="smart", flow_run_name="{pipeline}", on_cancellation=[cancel_children])
+def smart(
+    pipeline: str = "smart-epoch2", overrides: Overrides = None, settings: SmartSettings = None
+) -> ArtifactRef:
+    """Run the configuration `pipeline` with dotted `overrides` such as `train.lr=1e-5`; returns the report.
+
+    `settings` says the same as nested data, for forms.
+    """
+    words = [*as_overrides(settings), *(overrides or [])]
+    config, variants = load_variants(pipeline, words)
     compute = config.compute
     with run_context(
         f"{pipeline}-{flow_run.id}",

@@ -1,14 +1,23 @@
 """The one tree of errors.
 
 A message says what is wrong, where, and what to do next, in a line or two. An `InfrastructureError` is never
-the model's failure: it must not be turned into a verdict or a reward.
+the model's failure: it must not be turned into a verdict or a reward. A message that holds a secret (an address with a
+password, a token in a library's words) is shown without it.
 """
+
+from reasoner.redaction import find_secret, redact
 
 
 class ReasonerError(Exception):
     """Root of every error that this project raises on purpose."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return redact(super().__str__())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
 
 
 class UsageError(ReasonerError, ValueError):
@@ -63,3 +72,16 @@ class ChildFailedError(InfrastructureError):
 
 class BusyError(InfrastructureError):
     """Another live process owns this file or stage."""
+
+
+def without_secrets(error: Exception) -> Exception:
+    """The error itself, or one of ours in its place where its words, or those of its causes, hold a secret."""
+    told: BaseException | None = error
+    while told is not None:
+        if not isinstance(told, ReasonerError) and find_secret(f"{told} {told!r}"):
+            if not isinstance(error, ReasonerError):
+                return InfrastructureError(f"{type(error).__name__}: {error}")
+            error.__cause__ = error.__context__ = None  # its own words are shown redacted
+            return error
+        told = told.__cause__ or told.__context__
+    return error

@@ -13,11 +13,12 @@ from typing import Any
 from reasoner.config.base import Section
 from reasoner.config.tracking import TrackingConfig
 from reasoner.engines.pool import EnginePool
-from reasoner.errors import InfrastructureError
+from reasoner.errors import InfrastructureError, without_secrets
 from reasoner.home import Home
 from reasoner.ids import content_hash
 from reasoner.provenance import save_code
 from reasoner.records import ArtifactRef
+from reasoner.redaction import install, redact
 from reasoner.store import Store
 from reasoner.tracking import Tracking, log_tables
 from reasoner.workbench import Workbench
@@ -68,7 +69,7 @@ class RunContext:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(redact(line), file=sys.stderr, flush=True)
 
 
 _current: ContextVar[RunContext | None] = ContextVar("reasoner_run_context", default=None)
@@ -83,6 +84,18 @@ def current() -> RunContext:
             "a stage was called outside of a run; call it within tasks.context.run_context"
         )
     return context
+
+
+@contextmanager
+def clean_errors() -> Iterator[None]:
+    """What Prefect stores of an error is its words: let no secret stand in them."""
+    try:
+        yield
+    except Exception as error:
+        cleaned = without_secrets(error)
+        if cleaned is error:
+            raise
+        raise cleaned from None
 
 
 @contextmanager
@@ -129,6 +142,7 @@ def run_context(
 
     An engine that nobody uses for `idle_seconds` ends. Raises `ConfigurationError` where `tracking` can't be done.
     """
+    install()
     home = home or Home.from_environment()
     folder = home.runs / folder_name
     folder.mkdir(parents=True, exist_ok=True)
@@ -137,7 +151,8 @@ def run_context(
         context = RunContext(home, Store(home.artifacts), engines, folder, gpu_pool or "", tracked)
         token = _current.set(context)
         try:
-            yield context
+            with clean_errors():
+                yield context
         finally:
             _current.reset(token)
             context.progress.close()

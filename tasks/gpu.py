@@ -1,18 +1,22 @@
 """Sends one stage to the work pool that holds the accelerator, from inside the stage's own cached task.
 
 The run graph nests the child run under the task and keeps every edge; a parent that is run again finds the stage in
-the cache and starts no second child; a parent that was killed adopts its child where that is still at work.
+the cache and starts no second child; a parent that was killed adopts its child where that is still at work. A parent
+that is told to end (cancelled, SIGTERM, Ctrl-C) cancels its child; one that is killed leaves it for the next.
 """
 
-from collections.abc import Iterable
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from prefect.client.orchestration import get_client
+import httpx
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter
-from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.deployments import run_deployment
-from prefect.flow_runs import wait_for_flow_run
+from prefect.exceptions import PrefectHTTPStatusError
 
 from reasoner.errors import InfrastructureError
 from reasoner.records import ArtifactRef
@@ -24,49 +28,98 @@ if TYPE_CHECKING:
 
 DEPLOYMENT = "gpu-stage/gpu-stage"
 UNFINISHED = ("SCHEDULED", "PENDING", "RUNNING")
+POLL_SECONDS = 1.0
+"""Asking is the whole cost of waiting; Prefect's own wait listens to events only, and misses the end of a run where the
+server was restarted meanwhile."""
+SILENCE_SECONDS = 300.0
+"""A server that does not answer for so long ends the parent; the child works on and is adopted by the next one."""
 
 
 def run_on_pool(stage: "Stage", arguments: dict[str, Any]) -> ArtifactRef:
     """Run `stage` as a deployment on the GPU pool and return its reference."""
-    tag = f"stage:{stage.key(arguments)}"
-    run = _adopt(tag) or _start(stage, arguments, tag)
+    tag, label = f"stage:{stage.key(arguments)}", stage.label(arguments)
+    run = None
+    known = find_unfinished(tag)
+    if known is not None:
+        current().progress.say(f"{label}: flow run {known.name} is still at work on it; waiting for that")
+        run = follow(known.id)
+    if run is None or run.state is None or not run.state.is_completed():
+        run = follow(_start(stage, arguments, tag).id)
     if run.state is None or not run.state.is_completed():
         message = run.state.message if run.state else "no state"
         raise InfrastructureError(
-            f"{stage.label(arguments)} on pool {current().gpu_pool!r} ended as {run.state_name}: {message}"
-            f" (flow run {run.name}; see its logs)"
+            f"{label} on pool {current().gpu_pool!r} ended as {run.state_name}: {message}"
+            f" (flow run {run.name} {run.id}; see its logs)"
         )
     ref = ArtifactRef.from_row(_result(run))
     verify_ref(ref)
     return ref
 
 
-def _start(stage: "Stage", arguments: dict[str, Any], tag: str) -> FlowRun:
-    parameters = {"stage": stage.name, "arguments": stage.encode(arguments), "folder": current().folder.name}
-    started = run_deployment(
-        DEPLOYMENT, parameters=parameters, tags=[tag], flow_run_name=stage.label(arguments)
+def find_unfinished(tag: str) -> FlowRun | None:
+    """The child that an earlier, killed parent started for the same stage key and that is not done yet."""
+    wanted = FlowRunFilter.model_validate(
+        {"tags": {"all_": [tag]}, "state": {"type": {"any_": list(UNFINISHED)}}}
     )
-    return started  # type: ignore[return-value]
-
-
-def _adopt(tag: str) -> FlowRun | None:
-    """A child that an earlier, killed parent started for the same stage key and that is not done yet."""
     with get_client(sync_client=True) as client:
-        wanted = FlowRunFilter.model_validate(
-            {"tags": {"all_": [tag]}, "state": {"type": {"any_": list(UNFINISHED)}}}
+        # The newest: where there are several, the older ones belong to machines that are gone.
+        runs = client.read_flow_runs(
+            flow_run_filter=wanted, sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=1
         )
-        runs: Iterable[FlowRun] = client.read_flow_runs(flow_run_filter=wanted, limit=1)
-    for run in runs:
-        return _wait(run.id)
-    return None
+    return runs[0] if runs else None
 
 
-def _wait(run_id: UUID) -> FlowRun:
-    from prefect.utilities.asyncutils import run_coro_as_sync
+def follow(run_id: UUID) -> FlowRun:
+    """Wait for the end of a flow run. Interrupted, it cancels the run and passes the interruption on."""
+    heard = time.monotonic()
+    with get_client(sync_client=True) as client:
+        try:
+            while True:
+                try:
+                    run = client.read_flow_run(run_id)
+                    heard = time.monotonic()
+                    if run.state is not None and run.state.is_final():
+                        return run
+                except (httpx.TransportError, PrefectHTTPStatusError) as error:
+                    if time.monotonic() - heard > SILENCE_SECONDS:
+                        raise InfrastructureError(
+                            f"the Prefect server has not answered for {SILENCE_SECONDS:.0f} s: {error}; "
+                            "run the same command again when it does"
+                        ) from error
+                time.sleep(POLL_SECONDS)
+        except Exception:
+            raise
+        except BaseException:  # SIGTERM and Ctrl-C, as Prefect and Python raise them
+            cancel(client, run_id)
+            raise
 
-    finished = run_coro_as_sync(wait_for_flow_run(run_id, timeout=None, poll_interval=2))
-    assert finished is not None
-    return finished
+
+def cancel(client: SyncPrefectClient, run_id: UUID) -> None:
+    """Ask for the end of a flow run; one that has not begun is cancelled at once. Never raises."""
+    with suppress(Exception):
+        client.set_flow_run_state(run_id, State(type=StateType.CANCELLING, message="its parent was ended"))
+
+
+def cancel_children(flow: Any, flow_run: FlowRun, state: State | None) -> None:
+    """Hook for `on_cancellation`: ends the children of a parent that could not do it itself."""
+    wanted = FlowRunFilter.model_validate(
+        {"parent_flow_run_id": {"any_": [flow_run.id]}, "state": {"type": {"any_": list(UNFINISHED)}}}
+    )
+    with get_client(sync_client=True) as client:
+        for child in client.read_flow_runs(flow_run_filter=wanted):
+            cancel(client, child.id)
+
+
+def _start(stage: "Stage", arguments: dict[str, Any], tag: str) -> FlowRun:
+    tracking = current().tracking
+    parameters = {
+        "stage": stage.name, "arguments": stage.encode(arguments), "folder": current().folder.name,
+        "wandb_project": tracking.project if tracking else None,
+    }  # fmt: skip
+    started: Any = run_deployment(
+        DEPLOYMENT, parameters=parameters, tags=[tag], flow_run_name=stage.label(arguments), timeout=0
+    )
+    return started  # type: ignore[no-any-return]
 
 
 def _result(run: FlowRun) -> dict[str, Any]:

@@ -5,6 +5,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from reasoner.redaction import redact
+
 PLAIN_SECONDS = 10.0
 """Plain lines come at most this often, so that a log stays readable."""
 
@@ -30,10 +32,11 @@ class Progress:
             self._draw(label, done, total, note)
         elif time.monotonic() - self._last >= PLAIN_SECONDS or done >= total:
             self._last = time.monotonic()
-            print(f"{label}: {done}/{total} {note}".rstrip(), file=self.out, flush=True)
+            print(redact(f"{label}: {done}/{total} {note}".rstrip()), file=self.out, flush=True)
 
     def say(self, line: str) -> None:
         """One line of its own, above the bar."""
+        line = redact(line)
         if self._bar is not None:
             self._bar.console.print(line, highlight=False, markup=False)
         else:

@@ -32,8 +32,9 @@ from reasoner.errors import ArtifactError
 from reasoner.ids import content_hash
 from reasoner.provenance import environment
 from reasoner.records import ArtifactRef
+from reasoner.redaction import redact
 from reasoner.store import Draft, Store, verify_ref
-from tasks.context import current, in_stage
+from tasks.context import RunContext, clean_errors, current, in_stage
 from tasks.locks import FlockLockManager
 
 STAGES: dict[str, "Stage"] = {}
@@ -49,7 +50,11 @@ class VerifiedRefSerializer(Serializer):
 
     def dumps(self, obj: ArtifactRef | BaseException) -> bytes:
         """Prefect also stores the exception of a failed run; only its words are kept, nothing is pickled."""
-        row = {"error": f"{type(obj).__name__}: {obj}"} if isinstance(obj, BaseException) else obj.to_row()
+        row = (
+            {"error": redact(f"{type(obj).__name__}: {obj}")}
+            if isinstance(obj, BaseException)
+            else obj.to_row()
+        )
         return json.dumps(row).encode()
 
     def loads(self, blob: bytes) -> ArtifactRef:
@@ -149,14 +154,17 @@ class Stage:
 
     def _compute(self, arguments: dict[str, Any]) -> ArtifactRef:
         context = current()
+        with clean_errors():
+            ref = self._made(arguments, context)
+        _record(self, arguments, ref, context.store)
+        return ref
+
+    def _made(self, arguments: dict[str, Any], context: RunContext) -> ArtifactRef:
         if self.gpu and context.gpu_pool:
             from tasks.gpu import run_on_pool
 
-            ref = run_on_pool(self, arguments)
-        else:
-            ref = self.run(arguments)
-        _record(self, arguments, ref, context.store)
-        return ref
+            return run_on_pool(self, arguments)
+        return self.run(arguments)
 
     def _make_task(self) -> Any:
         def body(**arguments: Any) -> ArtifactRef:
@@ -210,4 +218,4 @@ def _record(stage_: Stage, arguments: dict[str, Any], ref: ArtifactRef, store: S
     }
     lines = [f"# {stage_.label(arguments)}", "", f"`{ref.kind}` `{ref.digest[:16]}` at `{ref.uri}`", "",
              "```json", json.dumps(facts, indent=1, ensure_ascii=False), "```"]  # fmt: skip
-    create_markdown_artifact("\n".join(lines), key=stage_.name, description=stage_.label(arguments))
+    create_markdown_artifact(redact("\n".join(lines)), key=stage_.name, description=stage_.label(arguments))

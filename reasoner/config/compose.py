@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from reasoner.config.base import Section
 from reasoner.errors import ConfigurationError
+from reasoner.redaction import find_secret
 
 CONFIG_FOLDER = Path(__file__).resolve().parents[2] / "configs"
 
@@ -60,7 +61,24 @@ def compose(name: str, overrides: Sequence[str], folder: Path, section: type[Sec
         raise ConfigurationError(_hydra_message(name, error, folder)) from error
     if not isinstance(plain, dict):
         raise ConfigurationError(f"configuration {name!r} is not a mapping")
+    _refuse_secrets(plain, name)
     return {str(key): value for key, value in plain.items()}
+
+
+def _refuse_secrets(value: Any, where: str, key: str = "") -> None:
+    """A configuration is stored with the run, in the server's database and in manifests: no secret may be in it."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            _refuse_secrets(name, where, key)
+            _refuse_secrets(inner, where, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _refuse_secrets(inner, where, key)
+    elif isinstance(value, str) and (found := find_secret(value)):
+        raise ConfigurationError(
+            f"configuration {where!r}: {key} holds {found}; take it out (and revoke it if others saw it). Secrets "
+            "are read from the environment only: HF_TOKEN, WANDB_API_KEY"
+        )
 
 
 def validate(data: Mapping[str, Any], section: type[SectionT], where: str) -> SectionT:

@@ -92,10 +92,11 @@ class EngineProcess:
         """The last lines that this process wrote, at most `count`."""
         return self._child.tail(count)
 
-    def close(self, *, polite: bool = True) -> None:
+    def close(self, *, polite: bool = True, grace: float | None = None) -> None:
         """End the process and all that it started. Polite: let the engine end by itself first.
 
-        A `receive` that waits in another thread returns None.
+        `grace` is the time between SIGTERM and SIGKILL, by default the child's. A `receive` that waits in
+        another thread returns None.
         """
         if polite:
             with contextlib.suppress(OSError):
@@ -105,6 +106,7 @@ class EngineProcess:
                     time.sleep(POLL_SECONDS / 10)
         self.wire.close()
         with self._lock:
+            self._child.terminate(grace)
             self._child.__exit__(None, None, None)
 
 

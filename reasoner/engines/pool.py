@@ -8,10 +8,12 @@ from types import TracebackType
 from typing import Self
 
 from reasoner.engines.protocol import Engine, EngineSettings
+from reasoner.engines.remote import RemoteEngine
 from reasoner.engines.start import open_engine
 from reasoner.engines.wire import settings_row
 from reasoner.errors import EngineError
 from reasoner.ids import content_hash
+from reasoner.process.child import INTERRUPT_GRACE
 
 
 def settings_digest(settings: EngineSettings) -> str:
@@ -72,11 +74,16 @@ class EnginePool:
             self.release_gpu()
             yield
 
-    def release_gpu(self) -> None:
-        """Close the engine, if there is one. A generation that runs in another thread gets an EngineError."""
+    def release_gpu(self, *, at_once: bool = False) -> None:
+        """Close the engine, if there is one. A generation that runs in another thread gets an EngineError.
+
+        `at_once`: this process was told to end, so the engine is told to, not asked.
+        """
         with self._lock:
             engine, self._engine, self._digest = self._engine, None, ""
-            if engine is not None:
+            if isinstance(engine, RemoteEngine) and at_once:
+                engine.close(grace=INTERRUPT_GRACE)
+            elif engine is not None:
                 engine.close()
 
     def __enter__(self) -> Self:
@@ -87,4 +94,4 @@ class EnginePool:
     ) -> None:
         with self._lock:
             self._closed = True
-            self.release_gpu()
+            self.release_gpu(at_once=kind is not None and not issubclass(kind, Exception))

@@ -109,9 +109,9 @@ class RemoteEngine:
                         process.wire.send({"op": "cancel", "call": call})
                 self._rest()
 
-    def close(self) -> None:
+    def close(self, *, grace: float | None = None) -> None:
         """End the process and everything that it started. A generation in another thread gets an
-        EngineError.
+        EngineError. With `grace` it is not asked first: SIGTERM, and SIGKILL after so many seconds.
         """
         with self._lock:
             self._closed = True
@@ -119,7 +119,7 @@ class RemoteEngine:
             process, self._process = self._process, None
             active = self._active is not None
         if process:
-            process.close(polite=not active)
+            process.close(polite=not active and grace is None, grace=grace)
 
     def _next_call(self) -> int:
         self._calls += 1

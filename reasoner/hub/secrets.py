@@ -6,27 +6,13 @@ when it is loaded is refused, too. Does not look inside safetensors weights, whi
 their text header.
 """
 
-import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from reasoner.errors import PublishError
-from reasoner.process.environment import SECRET
+from reasoner.redaction import SHAPES, own_secrets
 
-SHAPES = {
-    "a Hugging Face token": re.compile(r"\bhf_[A-Za-z0-9]{30,}"),
-    "an API key": re.compile(r"\bsk-[A-Za-z0-9_-]{32,}"),
-    "an AWS key": re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
-    "a GitHub token": re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{60,})"),
-    "a GitLab token": re.compile(r"\bglpat-[A-Za-z0-9_-]{20,}"),
-    "a Slack token": re.compile(r"\bxox[abposr]-[A-Za-z0-9-]{20,}"),
-    "a Google key": re.compile(r"\bAIza[0-9A-Za-z_-]{35}"),
-    "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
-    "an address with a password": re.compile(r"://[^/\s:@\"']+:[^/\s@\"']{8,}@"),
-    "a W&B key": re.compile(r"(?i)\b(?:wandb|wb)[a-z_]*(?:key|token)\W{1,6}[0-9a-f]{40}\b"),
-}
 PUBLISHED = (".safetensors", ".json", ".jsonl", ".jinja", ".txt", ".md", ".model", ".gitattributes")
 """Kinds of files that may be published; all others are refused by name."""
 MIN_SECRET = 12
@@ -46,7 +32,7 @@ class Finding:
 
 def scan(folder: Path, environment: Mapping[str, str] | None = None) -> list[Finding]:
     """Everything that must not be published, in the order of files. An empty list is a clean folder."""
-    known = _own_secrets(os.environ if environment is None else environment)
+    known = own_secrets(environment, MIN_SECRET)
     found = []
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = path.relative_to(folder).as_posix()
@@ -82,14 +68,6 @@ def _in_text(name: str, text: str, known: Mapping[str, str]) -> list[Finding]:
         if (at := text.find(value)) >= 0:
             found.append(Finding(name, _line(text, at), f"the value of the environment variable {variable}"))
     return found
-
-
-def _own_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in environment.items()
-        if SECRET.search(name) and len(value) >= MIN_SECRET and not value.startswith(("/", "~"))
-    }
 
 
 def _line(text: str, at: int) -> int:

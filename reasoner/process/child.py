@@ -26,6 +26,8 @@ from reasoner.process.environment import child_environment
 GUARD = Path(__file__).with_name("guard.py")
 GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL."""
+INTERRUPT_GRACE = 3.0
+"""The same where this process was itself told to end: whoever told it waits for about 10 s."""
 GUARD_MARGIN = 5.0
 TAIL_LINES, TAIL_BYTES = 10, 8192
 FRAME = re.compile(r'\s+File ".*", line \d+')
@@ -187,8 +189,9 @@ class Child:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        interrupted = kind is not None and not issubclass(kind, Exception)
         try:
-            self.terminate()
+            self.terminate(min(self.grace, INTERRUPT_GRACE) if interrupted else None)
         finally:
             # After a second interrupt: the closed socket tells the guard to hurry.
             self._close()

@@ -8,6 +8,8 @@ import os
 import re
 from collections.abc import Mapping
 
+from reasoner.redaction import SECRET
+
 ALLOWED = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|TMPDIR|TZ|TERM|LANG|LC_.*|LD_LIBRARY_PATH|LD_PRELOAD|LIBRARY_PATH"
     r"|VIRTUAL_ENV|CONDA_PREFIX|PYTHON.*|XDG_.*|SSL_CERT_.*|CC|CXX"
@@ -16,7 +18,6 @@ ALLOWED = re.compile(
     r"|TORCH.*|PYTORCH_.*|TRITON_.*|VLLM_.*|HF_.*|TRANSFORMERS_.*|TOKENIZERS_.*|ACCELERATE_.*|BNB_.*"
     r"|WANDB_MODE|WANDB_DIR|WANDB_PROJECT|DO_NOT_TRACK|REASONER_.*"
 )
-SECRET = re.compile(r"KEY|(^|_)TOKEN($|_)|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
 DEFAULTS = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 """A log is complete up to a crash, and a crash in native code leaves a traceback."""
 

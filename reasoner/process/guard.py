@@ -5,12 +5,14 @@ child in a session of its own and then only waits. The kernel closes the socket 
 however it dies, and that, a change of its own parent, or an order on the socket makes it end the tree:
 SIGTERM, a grace, SIGKILL. PR_SET_PDEATHSIG would not do: it fires when the parent's thread ends. As a
 subreaper it inherits what detaches itself, so that workers with a session of their own are found too. When
-the child has ended its leftovers are ended as well. Imports nothing of this project, so that it starts fast
-and stays small.
+the child has ended its leftovers are ended as well. A child that was given a secret has its output redacted
+on the way to its log. Imports nothing of this project (it loads reasoner/redaction.py by its path), so that it starts
+fast and stays small.
 """
 
 import contextlib
 import ctypes
+import importlib.util
 import json
 import os
 import select
@@ -18,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 ORPHAN_GRACE = 0.3
@@ -26,6 +29,9 @@ LEFTOVER_GRACE = 2.0
 """The same for what a child leaves behind when it has ended."""
 POLL, TERMINATION_POLL = 0.2, 0.02
 PR_SET_CHILD_SUBREAPER = 36
+REDACTION = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "redaction.py")
+FLUSH_SECONDS = 2.0
+"""How long the last lines of a child that has ended are waited for."""
 
 
 class Guard:
@@ -50,11 +56,17 @@ class Guard:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             # Not SIG_IGN: an ignored signal would stay ignored in the child, a caught one does not.
             signal.signal(number, lambda number, frame: None)
+        output, pump = redacted_output()
         try:
-            process = subprocess.Popen(command, pass_fds=[progress], start_new_session=True)
+            process = subprocess.Popen(
+                command, pass_fds=[progress], start_new_session=True, stdout=output, stderr=output
+            )
         except OSError as error:
             self.tell({"error": f"{error.filename or command[0]}: {error.strerror}"})
             return
+        finally:
+            if output is not None:
+                os.close(output)
         self.child = process.pid
         try:
             self.tell({"pid": self.child})
@@ -63,6 +75,8 @@ class Guard:
                 if grace is not None:
                     self.end_tree(grace)
             self.end_tree(LEFTOVER_GRACE)
+            if pump is not None:
+                pump.join(FLUSH_SECONDS)
             self.tell({"status": self.status})
         finally:
             # A guard that fails must not leave its tree behind.
@@ -118,6 +132,21 @@ class Guard:
     def tell(self, message: dict[str, object]) -> None:
         with contextlib.suppress(OSError):
             self.control.sendall(json.dumps(message).encode() + b"\n")
+
+
+def redacted_output() -> tuple[int | None, threading.Thread | None]:
+    """Where a child with secrets in its environment writes to, and the thread that passes that on."""
+    spec = importlib.util.spec_from_file_location("redaction", REDACTION)
+    assert spec is not None and spec.loader is not None
+    redaction = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(redaction)
+    secrets = redaction.own_secrets()
+    if not secrets:
+        return None, None
+    source, target = os.pipe()
+    pump = threading.Thread(target=redaction.copy, args=(source, 1, secrets), daemon=True)
+    pump.start()
+    return target, pump
 
 
 def descendants() -> list[int]:
