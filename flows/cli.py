@@ -114,8 +114,10 @@ def audit_rewards(
 
 def main() -> None:
     """Entry point of the console script."""
-    from flows.commands import planner_steps, smart_steps, train
+    from flows.commands import lineage, planner_steps, smart_steps, train, why
 
+    lineage.add_to(app)
+    why.add_to(app)
     smart_steps.add_to(app)
     planner_steps.add_to(app)
     train.add_to(app)
