@@ -114,8 +114,9 @@ def audit_rewards(
 
 def main() -> None:
     """Entry point of the console script."""
-    from flows.commands import lineage, planner_steps, smart_steps, train, why
+    from flows.commands import gc, lineage, planner_steps, smart_steps, train, why
 
+    gc.add_to(app)
     lineage.add_to(app)
     why.add_to(app)
     smart_steps.add_to(app)

@@ -1,7 +1,7 @@
 """What must stay: everything that a root reaches along the references of manifests and journals.
 
-Roots are finished runs, releases, runs that are going on, and whatever was used in the last days. A run that was cut off
-is such a thing too: for some days it can be taken up again, with all that it has made so far.
+Roots are finished runs, releases, runs that are going on, and whatever was used in the last days. A run that was cut
+off is such a thing too: for some days it can be taken up again, with all that it has made so far.
 """
 
 import json
