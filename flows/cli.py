@@ -119,8 +119,11 @@ def audit_rewards(
 
 def main() -> None:
     """Entry point of the console script."""
-    from flows.commands import planner_steps, smart_steps, train
+    from flows.commands import gc, lineage, planner_steps, smart_steps, train, why
 
+    gc.add_to(app)
+    lineage.add_to(app)
+    why.add_to(app)
     smart_steps.add_to(app)
     planner_steps.add_to(app)
     train.add_to(app)

@@ -3,19 +3,22 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reasoner.config.base import Section
 from reasoner.config.tracking import TrackingConfig
 from reasoner.engines.pool import EnginePool
 from reasoner.errors import InfrastructureError, without_secrets
 from reasoner.home import Home
+from reasoner.housekeeping.live import alive
 from reasoner.ids import content_hash
+from reasoner.lineage import journal
+from reasoner.lineage.calls import Call
 from reasoner.provenance import save_code
 from reasoner.records import ArtifactRef
 from reasoner.redaction import install, redact
@@ -23,6 +26,9 @@ from reasoner.store import Store
 from reasoner.tracking import Tracking, log_tables
 from reasoner.workbench import Workbench
 from tasks.progress import Progress
+
+if TYPE_CHECKING:
+    from tasks.stage import Stage
 
 
 @dataclass
@@ -40,6 +46,19 @@ class RunContext:
     gpu_pool: str = ""
     tracking: Tracking | None = None
     progress: Progress = field(default_factory=Progress)
+    rehearse: "Callable[[Stage, dict[str, Any]], ArtifactRef] | None" = None
+    """Answers for stages where none is to be run: see `tasks.rehearsal`."""
+    computed: set[str] = field(default_factory=set)
+    """Keys of the stages that this process computed."""
+
+    def started(self, call: Call) -> None:
+        """A stage begins to be computed."""
+        self.computed.add(call.key)
+        journal.append(self.folder, journal.STARTED, call)
+
+    def ended(self, call: Call) -> None:
+        """A stage's artifact is there."""
+        journal.append(self.folder, journal.MADE if call.key in self.computed else journal.CACHED, call)
 
     def save_config(self, config: Section) -> None:
         """The resolved configuration, as JSON, and the code, beside the run's logs."""
@@ -73,6 +92,7 @@ def _say(line: str) -> None:
 
 
 _current: ContextVar[RunContext | None] = ContextVar("reasoner_run_context", default=None)
+_rehearsal: ContextVar[RunContext | None] = ContextVar("reasoner_rehearsal", default=None)
 _stage: ContextVar[tuple[str, str] | None] = ContextVar("reasoner_stage", default=None)
 
 
@@ -129,6 +149,22 @@ def bench() -> Workbench:
     return Workbench(context.home, context.engines, work, logs, show, tracking)
 
 
+def in_run() -> bool:
+    """Whether a run is going on here."""
+    return _current.get() is not None
+
+
+@contextmanager
+def rehearsing(context: RunContext) -> Iterator[None]:
+    """In the block `run_context` gives `context`, whose `rehearse` answers for every stage."""
+    tokens = _rehearsal.set(context), _current.set(context)
+    try:
+        yield
+    finally:
+        _rehearsal.reset(tokens[0])
+        _current.reset(tokens[1])
+
+
 @contextmanager
 def run_context(
     folder_name: str,
@@ -142,12 +178,16 @@ def run_context(
 
     An engine that nobody uses for `idle_seconds` ends. Raises `ConfigurationError` where `tracking` can't be done.
     """
+    rehearsal = _rehearsal.get()
+    if rehearsal is not None:
+        yield rehearsal
+        return
     install()
     home = home or Home.from_environment()
     folder = home.runs / folder_name
-    folder.mkdir(parents=True, exist_ok=True)
-    tracked = Tracking.of(tracking or TrackingConfig(), folder_name, folder)
-    with EnginePool(folder / "logs", idle_seconds=idle_seconds) as engines:
+    with alive(home, folder_name), EnginePool(folder / "logs", idle_seconds=idle_seconds) as engines:
+        folder.mkdir(parents=True, exist_ok=True)
+        tracked = Tracking.of(tracking or TrackingConfig(), folder_name, folder)
         context = RunContext(home, Store(home.artifacts), engines, folder, gpu_pool or "", tracked)
         token = _current.set(context)
         try:

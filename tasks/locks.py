@@ -13,6 +13,7 @@ from prefect.locking.protocol import LockManager
 from reasoner.errors import BusyError
 from reasoner.home import Home
 from reasoner.process.locks import FileLock
+from reasoner.process.stage_lock import stage_lock
 
 POLL_SECONDS = 0.2
 
@@ -80,4 +81,4 @@ class FlockLockManager(LockManager):
 
 
 def _lock(key: str) -> FileLock:
-    return FileLock(Home.from_environment().locks / (key.replace("/", "-") + ".lock"))
+    return stage_lock(Home.from_environment(), key)

@@ -17,14 +17,18 @@ from tasks.stage import stage
 VERSIONS = {"math": mathematics.MathEnvironment.version, "code": code.CodeEnvironment.version}
 
 
-def outside(arguments: dict[str, Any]) -> Any:
+def prompts_and_judge(arguments: dict[str, Any]) -> Any:
     """The prompts' texts and the judge's version belong to the key of whatever rolls out."""
     config: MultiTurnConfig = arguments["config"]
     return [load_turns(config.prompts), VERSIONS[config.env_type]]
 
 
-@stage("multiturn-problems", kind="problems", version=1,
-       external=lambda a: [work.fingerprint(a["problems"]), VERSIONS[a["env_type"]]])  # fmt: skip
+def data_files_and_judge(arguments: dict[str, Any]) -> Any:
+    """The content of data files, and the judge that golds were tried with."""
+    return [work.fingerprint(arguments["problems"]), VERSIONS[arguments["env_type"]]]
+
+
+@stage("multiturn-problems", kind="problems", version=1, external=data_files_and_judge)
 def prepare(
     out: Draft, problems: ProblemsConfig, env_type: EnvType, workers: int | None, timeout: float, seed: int
 ) -> None:
@@ -37,7 +41,7 @@ def prepare(
     kind="policies",
     version=1,
     gpu=True,
-    external=outside,
+    external=prompts_and_judge,
     label=lambda a: a["config"].method,
 )
 def train(
@@ -53,7 +57,7 @@ def train(
     )
 
 
-@stage("multiturn-evaluate", kind="evaluation", version=1, gpu=True, external=outside,
+@stage("multiturn-evaluate", kind="evaluation", version=1, gpu=True, external=prompts_and_judge,
        label=lambda a: "trained" if a["trained"] else "baseline")  # fmt: skip
 def evaluate(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, correction: ArtifactRef | None, trained: ArtifactRef | None,
@@ -67,7 +71,12 @@ def evaluate(
 
 
 @stage(
-    "multiturn-control", kind="evaluation", version=1, gpu=True, external=outside, label=lambda a: a["name"]
+    "multiturn-control",
+    kind="evaluation",
+    version=1,
+    gpu=True,
+    external=prompts_and_judge,
+    label=lambda a: a["name"],
 )
 def control(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, correction: ArtifactRef | None, trained: ArtifactRef,

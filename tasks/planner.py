@@ -33,7 +33,7 @@ def prompt_text(arguments: dict[str, Any]) -> Any:
     return load_prompts(arguments["prompt"].template)
 
 
-def reading(_: dict[str, Any]) -> Any:
+def answer_reading(_: dict[str, Any]) -> Any:
     """How answers are read belongs to the key of every stage that judges."""
     return answers.VERSION
 
@@ -50,7 +50,7 @@ def candidates(
         out.metadata |= planner.candidates(out.path, desk, splits, config.decoding, config.samples, seed)
 
 
-@stage("plan-targets", kind="records", version=1, external=reading)
+@stage("plan-targets", kind="records", version=1, external=answer_reading)
 def targets(out: Draft, runs: ArtifactRef, config: SftPlannerConfig, seed: int) -> None:
     """Valid plans that led to the right answer, the shortest first."""
     out.metadata |= planner_records.targets(out.path, open_ref(runs), config, seed)
@@ -80,7 +80,7 @@ def arms(
         out.metadata |= planner.arms(out.path, desk, asked, names, config.decoding)
 
 
-@stage("plan-gate", kind="gate", version=1, external=reading)
+@stage("plan-gate", kind="gate", version=1, external=answer_reading)
 def require_plans(out: Draft, runs: ArtifactRef, min_parse_rate: float) -> None:
     """Stop before GRPO where the warm-started planner does not write valid plans."""
     out.metadata |= planner_records.require_plans(out.path, open_ref(runs), min_parse_rate)
@@ -112,7 +112,7 @@ def merge(
     )
 
 
-@stage("planner-evaluation", kind="evaluation", version=1, external=reading, label=lambda a: a["name"])
+@stage("planner-evaluation", kind="evaluation", version=1, external=answer_reading, label=lambda a: a["name"])
 def evaluate(
     out: Draft, name: str, runs: ArtifactRef, config: PlannerEvaluationConfig, reward: RewardConfig
 ) -> None:

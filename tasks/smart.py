@@ -71,7 +71,22 @@ def prompt_text(arguments: dict[str, Any]) -> Any:
     return load_template(prompt.template)
 
 
-@stage("problems", kind="problems", version=1, external=lambda a: questions.fingerprint(a["data"]))
+def data_files(arguments: dict[str, Any]) -> Any:
+    """The content of data files belongs to the key of the stage that reads them."""
+    return questions.fingerprint(arguments["data"])
+
+
+def exemplars(arguments: dict[str, Any]) -> Any:
+    """The worked examples belong to the key of every stage that shows them."""
+    return load_exemplars(arguments["few_shot"].exemplars)
+
+
+def verifier_version(_: dict[str, Any]) -> int:
+    """How answers are judged belongs to the key of the stage that judges."""
+    return solutions.VERSION
+
+
+@stage("problems", kind="problems", version=1, external=data_files)
 def prepare_problems(out: Draft, data: DataConfig, seed: int) -> None:
     """Load the questions, check the golds, split, and refuse evaluation questions in the training pool."""
     out.metadata |= questions.prepare(out.path, data, seed)
@@ -87,7 +102,7 @@ def prepare_model(out: Draft, model: ModelConfig) -> Path:
 
 @stage(
     "few-shot", kind="completions", version=1, gpu=True,
-    external=lambda a: load_exemplars(a["few_shot"].exemplars), label=lambda a: f"{a['strategy']} {a['split']}",
+    external=exemplars, label=lambda a: f"{a['strategy']} {a['split']}",
 )  # fmt: skip
 def few_shot(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, split: str, strategy: Strategy, shard: int,
@@ -106,7 +121,7 @@ def made_by(completions: ArtifactRef) -> str:
 
 
 @stage("verify", kind="attempts", version=1,
-       external=lambda a: solutions.VERSION, label=lambda a: made_by(a["completions"]))  # fmt: skip
+       external=verifier_version, label=lambda a: made_by(a["completions"]))  # fmt: skip
 def verify(out: Draft, completions: ArtifactRef, config: VerifyConfig) -> None:
     """Judge completions; needs no accelerator, so a mended verifier re-scores without one."""
     out.metadata |= verdicts.judge(out.path, open_ref(completions), config, bench().child_progress)

@@ -8,13 +8,12 @@ from reasoner.config.smart import (
     FewShotConfig,
     SamplingConfig,
 )
-from reasoner.prompts import load_exemplars
 from reasoner.records import ArtifactRef
 from reasoner.stages import generation, smart, verdicts
 from reasoner.stages import problems as questions
 from reasoner.store import Draft, open_ref
 from tasks.context import bench
-from tasks.smart import folder_of, folders
+from tasks.smart import exemplars, folder_of, folders
 from tasks.stage import stage
 
 
@@ -42,7 +41,7 @@ def records_later(
 
 @stage(
     "few-shot-samples", kind="completions", version=1, gpu=True,
-    external=lambda a: load_exemplars(a["few_shot"].exemplars), label=lambda a: a["control"].strategy,
+    external=exemplars, label=lambda a: a["control"].strategy,
 )  # fmt: skip
 def few_shot_samples(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, analysis: ArtifactRef, control: ControlConfig,

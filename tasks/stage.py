@@ -17,6 +17,7 @@ import inspect
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -30,11 +31,13 @@ from pydantic import TypeAdapter
 
 from reasoner.errors import ArtifactError
 from reasoner.ids import content_hash
+from reasoner.lineage.calls import Call, outline
 from reasoner.provenance import environment
 from reasoner.records import ArtifactRef
 from reasoner.redaction import redact
 from reasoner.store import Draft, Store, verify_ref
-from tasks.context import RunContext, clean_errors, current, in_stage
+from reasoner.store.removal import touch_ref
+from tasks.context import RunContext, clean_errors, current, in_run, in_stage
 from tasks.locks import FlockLockManager
 
 STAGES: dict[str, "Stage"] = {}
@@ -63,6 +66,8 @@ class VerifiedRefSerializer(Serializer):
             raise ArtifactError(f"the stage failed: {row['error']}")
         ref = ArtifactRef.from_row(row)
         verify_ref(ref)
+        if in_run():  # under the stage's lock, which housekeeping takes before it removes
+            touch_ref(ref)
         return ref
 
 
@@ -97,11 +102,14 @@ class Stage:
         STAGES[name] = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> ArtifactRef:
-        arguments = self.bind(*args, **kwargs)
-        results = current().home.results
+        arguments, context = self.bind(*args, **kwargs), current()
+        if context.rehearse is not None:
+            return context.rehearse(self, arguments)
+        results = context.home.results
         results.mkdir(parents=True, exist_ok=True)
         named = self._task.with_options(result_storage=results, task_run_name=self.label(arguments))
         ref: ArtifactRef = named(**arguments)
+        context.ended(replace(self.call(arguments), ref=ref))
         if not (results / self.key(arguments)).exists():
             # Prefect only logs it: a run that is complete would be made again without anybody knowing why.
             current().progress.say(
@@ -117,7 +125,27 @@ class Stage:
 
     def key(self, arguments: dict[str, Any]) -> str:
         """Name, version and content of the inputs. TypeError if an argument has no canonical form."""
-        outside = self._external(arguments) if self._external else None
+        return self._key(arguments, self.external(arguments))
+
+    def external(self, arguments: dict[str, Any]) -> Any:
+        """What the key holds of the world outside of the arguments, such as a prompt's text."""
+        return self._external(arguments) if self._external else None
+
+    def call(self, arguments: dict[str, Any], label: str | None = None) -> Call:
+        """This stage with these inputs, in a form that can be kept and compared."""
+        outside = self.external(arguments)
+        label = self.label(arguments) if label is None else label
+        key = self._key(arguments, outside)
+        named = {self._external_name: outline(outside)} if self._external else {}
+        return Call(self.name, label, self.version, key, self.encode(arguments), named)
+
+    @property
+    def _external_name(self) -> str:
+        """What people call that which lies outside: the function's name in words."""
+        name = getattr(self._external, "__name__", "<lambda>")
+        return "outside" if name == "<lambda>" else name.replace("_", " ")
+
+    def _key(self, arguments: dict[str, Any], outside: Any) -> str:
         return f"{self.name}-{self.version}-{content_hash([arguments, outside], 32)}"
 
     def label(self, arguments: dict[str, Any]) -> str:
@@ -135,15 +163,14 @@ class Stage:
 
     def run(self, arguments: dict[str, Any]) -> ArtifactRef:
         """Compute the stage here and now and publish its artifact."""
-        context, key, started = current(), self.key(arguments), time.monotonic()
-        label = self.label(arguments)
+        context, call, started = current(), self.call(arguments), time.monotonic()
         facts = {
-            "stage": self.name, "label": label, "version": self.version, "key": key,
-            "arguments": self.encode(arguments),
+            "stage": call.stage, "label": call.label, "version": call.version, "key": call.key,
+            "arguments": call.arguments, "external": call.external,
         }  # fmt: skip
-        with in_stage(key, label):
+        with in_stage(call.key, call.label):
             if self.outside:
-                draft = Draft(context.home.work / key, facts)
+                draft = Draft(context.home.work / call.key, facts)
                 folder = self.function(draft, **arguments)
                 assert folder is not None, f"stage {self.name} must return the folder to register"
                 return context.store.register(self.kind, folder, _complete(draft.metadata, started))
@@ -160,6 +187,7 @@ class Stage:
         return ref
 
     def _made(self, arguments: dict[str, Any], context: RunContext) -> ArtifactRef:
+        context.started(self.call(arguments))
         if self.gpu and context.gpu_pool:
             from tasks.gpu import run_on_pool
 
@@ -214,7 +242,9 @@ def _record(stage_: Stage, arguments: dict[str, Any], ref: ArtifactRef, store: S
     except ArtifactError:  # pragma: no cover - published a moment ago on another machine's disk
         return
     facts = {
-        name: value for name, value in manifest.metadata.items() if name not in ("arguments", "environment")
+        name: value
+        for name, value in manifest.metadata.items()
+        if name not in ("arguments", "environment", "external")
     }
     lines = [f"# {stage_.label(arguments)}", "", f"`{ref.kind}` `{ref.digest[:16]}` at `{ref.uri}`", "",
              "```json", json.dumps(facts, indent=1, ensure_ascii=False), "```"]  # fmt: skip

@@ -3,31 +3,64 @@
 import json
 import os
 import sys
+import time
+from collections import Counter
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reasoner.home import Home
 from reasoner.records import ArtifactRef
 
+if TYPE_CHECKING:
+    from reasoner.housekeeping.reach import Reach, Run
+
 
 def runs(as_json: bool) -> None:
-    """List the run folders, newest first: when, what, how far, and where the model is."""
-    rows = [
-        _row(folder)
-        for folder in Home.from_environment().runs.glob("*/")
-        if (folder / "config.json").is_file()
-    ]
+    """List the run folders, newest first: when, what, how far, how large, and where the model is.
+
+    The size is that of everything that a run has used and made; `own` is what no other run and no release reaches.
+    """
+    from reasoner.housekeeping.reach import look
+    from reasoner.housekeeping.sizes import shown
+    from reasoner.lineage.known import Known
+    from reasoner.store import Store
+
+    home = Home.from_environment()
+    reach = look(home, Known(Store(home.artifacts)), time.time(), keep_days=0) if home.path.is_dir() else None
+    found = [run for run in reach.runs if (run.folder / "config.json").is_file()] if reach else []
+    rows = [_row(run) | size for run, size in zip(found, _sizes(reach, found), strict=True)] if reach else []
     rows.sort(key=lambda row: row["started"], reverse=True)
     if as_json:
         json.dump(rows, sys.stdout, indent=1)
         print()
         return
     if not rows:
-        print(f"no runs in {Home.from_environment().runs}")
+        print(f"no runs in {home.runs}")
     width = max((len(row["run"]) for row in rows), default=0)
     for row in rows:  # plain lines: names and paths are there to be copied, so they are never cut
-        print(f"{row['run']:<{width}}  {row['started']}  {row['state']:<10}  {row['model'] or ''}".rstrip())
+        sizes = f"{shown(row['bytes']):>8}  {shown(row['own_bytes']):>8} own"
+        print(
+            f"{row['run']:<{width}}  {row['started']}  {row['state']:<10}  {sizes}  {row['model'] or ''}".rstrip()
+        )
+
+
+def _sizes(reach: "Reach", found: "list[Run]") -> list[dict[str, int]]:
+    """Bytes of each run's folder and of the artifacts that it reaches, and of those that only it reaches."""
+    bytes_of = {}
+    for ref in reach.artifacts:
+        manifest = reach.known.manifest(ref)
+        bytes_of[ref.digest] = manifest.size if manifest and not manifest.outside else 0
+    reached = [reach.closure(ref.digest for ref in run.refs()) for run in found]
+    users = Counter(digest for digests in reached for digest in digests)
+    users.update(reach.closure(digest for digests in reach.releases.values() for digest in digests))
+    return [
+        {
+            "bytes": run.bytes + sum(bytes_of.get(digest, 0) for digest in digests),
+            "own_bytes": run.bytes + sum(bytes_of.get(digest, 0) for digest in digests if users[digest] == 1),
+        }
+        for run, digests in zip(found, reached, strict=True)
+    ]
 
 
 def show_result(report: ArtifactRef, run_folder: Path, seconds: float) -> None:
@@ -65,16 +98,16 @@ def _page(run_folder: Path) -> str:
     return f"http://127.0.0.1:4200/runs/flow-run/{run_id}  (open it while this runs: {command})"
 
 
-def _row(folder: Path) -> dict[str, Any]:
-    result = folder / "result.json"
-    facts = json.loads(result.read_text()) if result.is_file() else {}
-    started = datetime.fromtimestamp((folder / "config.json").stat().st_mtime).isoformat(
+def _row(run: "Run") -> dict[str, Any]:
+    result = run.folder / "result.json"
+    facts = json.loads(result.read_text()) if run.result else {}
+    started = datetime.fromtimestamp((run.folder / "config.json").stat().st_mtime).isoformat(
         sep=" ", timespec="seconds"
     )
     return {
-        "run": folder.name,
+        "run": run.folder.name,
         "started": started,
-        "state": "done" if facts else "unfinished",
+        "state": run.state,
         "model": facts.get("model_path"),
-        "folder": str(folder),
+        "folder": str(run.folder),
     }

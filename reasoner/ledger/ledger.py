@@ -69,8 +69,9 @@ class Ledger:
         """Bad lines found in the middle of journals."""
         try:
             if not readonly:
-                make_folder(self.folder)
-                self._lock = self._lock_one()
+                with opening_lock(self.folder):
+                    make_folder(self.folder)
+                    self._lock = self._lock_one()
             self._load()
         except OSError as error:
             self.close()
@@ -214,6 +215,11 @@ class Ledger:
             row["key"], row["problem_id"], row["index"], row["seed"],
             look_up("prompt"), look_up("settings"), _completion(row["completion"]),
         )  # fmt: skip
+
+
+def opening_lock(folder: Path) -> FileLock:
+    """Held while a writer opens the ledger in `folder`, and by whoever removes a ledger that nobody writes to."""
+    return FileLock(folder.with_name(f".{folder.name}.lock"), timeout=None)
 
 
 def _entry_row(key: str, request: GenerationRequest, completion: Completion) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """A lock between processes that the kernel frees the moment its owner dies, kill -9 included.
 
-Built on `fcntl.flock`. The lock file stays for ever: deleting it would let two processes lock two files of
-one name. Forked children do not keep the lock. Not covered: network file systems without flock.
+Built on `fcntl.flock`. A lock file may be removed by who holds it (`release_and_remove`) and by nobody else: a
+lock that was won on a file which is no longer at its path does not count. Forked children do not keep the
+lock. Not covered: network file systems without flock.
 """
 
 import contextlib
@@ -47,14 +48,10 @@ class FileLock:
         with self._guard:
             if self._fd is not None:
                 raise BusyError(f"{self.path} is held by this process ({os.getpid()}) already")
-            fd = self._open()
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+            fd = self._lock_file()
+            while not _is_at(fd, self.path):  # removed by its holder after it was opened here
                 os.close(fd)
-                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                    raise BusyError(self._complaint()) from None
-                raise self._trouble(error) from error
+                fd = self._lock_file()
             self._sign(fd)
             self._fd = fd
 
@@ -78,6 +75,14 @@ class FileLock:
             if self._fd is not None:
                 fd, self._fd = self._fd, None
                 os.close(fd)
+
+    def release_and_remove(self) -> None:
+        """Give the lock back and take its file away; does nothing if it is not held."""
+        with self._guard:
+            if self._fd is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(self.path)
+        self.release()
 
     def owner(self) -> dict[str, Any] | None:
         """What the last owner wrote (`pid`, `since`, `owner`), or None. It may have died since."""
@@ -110,6 +115,18 @@ class FileLock:
         except OSError as error:
             raise self._trouble(error) from error
 
+    def _lock_file(self) -> int:
+        """The open, locked file; BusyError if another holds it."""
+        fd = self._open()
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise BusyError(self._complaint()) from None
+            raise self._trouble(error) from error
+        return fd
+
     def _sign(self, fd: int) -> None:
         since = datetime.now(UTC).isoformat(timespec="seconds")
         text = json.dumps({"pid": os.getpid(), "since": since, "owner": owner_tag()})
@@ -125,6 +142,14 @@ class FileLock:
 
     def _trouble(self, error: OSError) -> InfrastructureError:
         return InfrastructureError(f"cannot lock {self.path}: {error.strerror}. Its folder must be writable.")
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    """Whether the open file is the one that `path` names now."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except OSError:
+        return False
 
 
 _all_locks: "weakref.WeakSet[FileLock]" = weakref.WeakSet()

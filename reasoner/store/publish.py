@@ -4,6 +4,7 @@ A reader sees the whole artifact or none: files are flushed, the manifest is wri
 makes the folder visible. A damaged artifact in the way is moved aside, never deleted.
 """
 
+import contextlib
 import errno
 import os
 import uuid
@@ -56,11 +57,18 @@ def place(folder: Path, root: Path, manifest: Manifest, problem: Callable[[], st
     with FileLock(root / LOCK, timeout=None):
         for _ in range(ATTEMPTS):
             if problem() is None:
+                touch(target)
                 return target
             set_aside(target, root)
             if _rename(folder, target):
                 return target
     raise InfrastructureError(f"{target} cannot be replaced: others keep writing damaged files there")
+
+
+def touch(target: Path) -> None:
+    """Note on an artifact's folder that it was used now: housekeeping leaves alone what is in use."""
+    with contextlib.suppress(OSError):  # a store may be read-only
+        os.utime(target)
 
 
 def _rename(folder: Path, target: Path) -> bool:

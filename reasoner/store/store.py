@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.errors import ArtifactError, InfrastructureError, UsageError
+from reasoner.process.locks import FileLock
 from reasoner.records import ArtifactRef
 from reasoner.store import pointer, remote
 from reasoner.store.check import find_problem
 from reasoner.store.durable import make_folder
 from reasoner.store.hashes import HashCache
 from reasoner.store.manifest import MANIFEST, Manifest, plain_metadata
-from reasoner.store.publish import place, seal
+from reasoner.store.publish import LOCK, place, seal, touch
 from reasoner.store.temporary import make_temporary, remove_stale, remove_temporary
 
 KIND = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -95,10 +96,7 @@ class Store:
         entries = pointer.scan_outside(folder, self._hashes)
         manifest = Manifest.make(kind, entries, metadata or {}, outside=True)
         target = self._target(kind, manifest.digest)
-        if (
-            self._local_problem(target, kind, manifest.digest) is None
-            and pointer.read(target).folder == folder
-        ):
+        if target.is_dir() and self._points_at(target, kind, manifest.digest, folder):
             return self._share(target, manifest)
         draft = self._temporary()
         try:
@@ -136,6 +134,16 @@ class Store:
         except ValueError as error:
             raise ArtifactError(self._complaint(ref, target, str(error))) from None
         return found
+
+    def _points_at(self, target: Path, kind: str, digest: str, folder: Path) -> bool:
+        """Whether an intact pointer to `folder` is there, which is then in use."""
+        with FileLock(self.folder / LOCK, timeout=None):
+            found = (
+                self._local_problem(target, kind, digest) is None and pointer.read(target).folder == folder
+            )
+            if found:
+                touch(target)
+            return found
 
     def _local_pairs(self, kind: str | None) -> list[tuple[str, str]]:
         found = self.folder.glob(f"{kind or '*'}/*/{MANIFEST}")

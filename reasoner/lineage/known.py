@@ -1,0 +1,66 @@
+"""Everything that is known of calls: the store's manifests and the runs' journals."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from reasoner.errors import ArtifactError
+from reasoner.home import Home
+from reasoner.lineage import journal
+from reasoner.lineage.calls import Call, call_of
+from reasoner.records import ArtifactRef
+from reasoner.store import Manifest, Store
+
+
+class Known:
+    """Finds the call that made an artifact. Calls in `first` go before the manifests, as a run's own journal does."""
+
+    def __init__(self, store: Store, first: Iterable[Call] = ()) -> None:
+        self.store = store
+        self._first = {call.ref.digest: call for call in first if call.ref}
+        self._read: dict[str, Manifest | None] = {}
+        self.missing: dict[str, str] = {}
+        """Artifacts whose manifest could not be read, by digest: what is wrong."""
+
+    def call(self, ref: ArtifactRef) -> Call | None:
+        """The call that made `ref`; None where neither a journal nor a manifest tells."""
+        return self._first.get(ref.digest) or self.manifest_call(ref)
+
+    def manifest_call(self, ref: ArtifactRef) -> Call | None:
+        """The call that the manifest tells of."""
+        found = self.manifest(ref)
+        return call_of(ref, found) if found else None
+
+    def manifest(self, ref: ArtifactRef) -> Manifest | None:
+        """The manifest; None where there is none that can be read."""
+        if ref.digest not in self._read:
+            try:
+                self._read[ref.digest] = self.store.manifest(ref)
+            except ArtifactError as error:
+                self._read[ref.digest] = None
+                self.missing[ref.digest] = str(error)
+        return self._read[ref.digest]
+
+    def all(self, stage: str, journals: Iterable[journal.Row] = ()) -> list[Call]:
+        """Every call of `stage` whose artifact is in the store, each key once."""
+        there = {ref.digest for ref in self.store.list()}
+        found: dict[str, Call] = {}
+        for ref in self.store.list():
+            call = self.manifest_call(ref)
+            if call is not None and call.stage == stage:
+                found[call.key] = call
+        for row in journals:
+            if row.call.stage == stage and row.call.ref and row.call.ref.digest in there:
+                found.setdefault(row.call.key, row.call)
+        return list(found.values())
+
+
+def run_folders(home: Home) -> list[Path]:
+    """Folders of runs, the newest first."""
+    found = [folder for folder in home.runs.glob("*/") if (folder / "config.json").is_file()]
+    return sorted(found, key=lambda folder: (folder / "config.json").stat().st_mtime, reverse=True)
+
+
+def journals(home: Home) -> Iterator[tuple[Path, list[journal.Row]]]:
+    """The journal of every run."""
+    for folder in run_folders(home):
+        yield folder, journal.read(folder)
