@@ -49,6 +49,24 @@ def run(
 
 
 @app.command()
+def plan(
+    name: Annotated[str, typer.Argument(help="A pipeline; with --actual a run's id, name or folder")],
+    overrides: Overrides = None,
+    price: Annotated[float | None, typer.Option(min=0, help="EUR an hour, for the cost")] = None,
+    json: Json = False,
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="First measure this machine")] = False,
+    actual: Annotated[bool, typer.Option("--actual", help="Predicted beside what a run took")] = False,
+    device: Annotated[
+        str | None, typer.Option(help="h100, h200, a100, 4090, l4 or cpu; this machine's by default")
+    ] = None,
+) -> None:
+    """Say what a run would make, take and cost, and whether it fits; nothing is run."""
+    from flows.commands import plan as command
+
+    command.plan(name, overrides or [], price, json, calibrate, actual, device)
+
+
+@app.command()
 def up(port: Annotated[int, typer.Option(help="The server's port")] = 4200) -> None:
     """Start a server, pools, deployments and workers; repeatable."""
     from flows.commands import services

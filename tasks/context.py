@@ -1,5 +1,6 @@
 """What a stage finds around it while a run is going on: the home folder, the store, the engines, where to report."""
 
+import contextlib
 import json
 import shutil
 import sys
@@ -13,9 +14,10 @@ from typing import Any
 from reasoner.config.base import Section
 from reasoner.config.tracking import TrackingConfig
 from reasoner.engines.pool import EnginePool
-from reasoner.errors import InfrastructureError
+from reasoner.errors import ArtifactError, InfrastructureError
 from reasoner.home import Home
 from reasoner.ids import content_hash
+from reasoner.planning.plan import TIMINGS
 from reasoner.provenance import save_code
 from reasoner.records import ArtifactRef
 from reasoner.store import Store
@@ -45,6 +47,18 @@ class RunContext:
         (self.folder / "config.json").write_text(config.model_dump_json(indent=1) + "\n")
         save_code(self.folder)
 
+    def rehearse(self, stage: Any, arguments: dict[str, Any]) -> ArtifactRef | None:
+        """Nothing in a real run; `tasks.planning` answers instead of the stage."""
+        return None
+
+    def note_time(self, key: str, label: str, ref: ArtifactRef, seconds: float) -> None:
+        """One line in the run's folder for a stage that was computed: what `reasoner plan RUN --actual` compares."""
+        with contextlib.suppress(ArtifactError):
+            counted = self.store.manifest(ref).metadata
+            row = {"key": key, "label": label, "seconds": round(seconds, 3), **measured(counted)}
+            with (self.folder / TIMINGS).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+
     def finish(self, report: ArtifactRef, model: ArtifactRef) -> None:
         """Leave the report and the way to the model in the run's folder."""
         source = self.store.open(report) / "report.md"
@@ -67,11 +81,24 @@ class RunContext:
         log_tables(self.tracking.run("evaluation", "evaluation"), tables, _say)
 
 
+def measured(metadata: dict[str, Any]) -> dict[str, float]:
+    """What a stage counted that a plan predicts: tokens that were made now, peaks of memory."""
+    metrics = metadata.get("metrics") or metadata.get("parity") or {}
+    found: dict[str, float] = {}
+    if metadata.get("owed"):
+        found["new_tokens"] = metadata.get("tokens", 0)
+    for name in ("host", "device"):
+        if f"{name}_gib" in metrics:
+            found[f"{name}_bytes"] = metrics[f"{name}_gib"] * 2**30
+    return found
+
+
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
 _current: ContextVar[RunContext | None] = ContextVar("reasoner_run_context", default=None)
+_rehearsal: ContextVar[RunContext | None] = ContextVar("reasoner_rehearsal", default=None)
 _stage: ContextVar[tuple[str, str] | None] = ContextVar("reasoner_stage", default=None)
 
 
@@ -83,6 +110,16 @@ def current() -> RunContext:
             "a stage was called outside of a run; call it within tasks.context.run_context"
         )
     return context
+
+
+@contextmanager
+def rehearsal(context: RunContext) -> Iterator[None]:
+    """Within it a flow that opens a run gets `context`, which only looks: nothing is computed, no folder is made."""
+    token = _rehearsal.set(context)
+    try:
+        yield
+    finally:
+        _rehearsal.reset(token)
 
 
 @contextmanager
@@ -129,6 +166,13 @@ def run_context(
 
     An engine that nobody uses for `idle_seconds` ends. Raises `ConfigurationError` where `tracking` can't be done.
     """
+    if (rehearsed := _rehearsal.get()) is not None:
+        token = _current.set(rehearsed)
+        try:
+            yield rehearsed
+        finally:
+            _current.reset(token)
+        return
     home = home or Home.from_environment()
     folder = home.runs / folder_name
     folder.mkdir(parents=True, exist_ok=True)

@@ -93,6 +93,9 @@ class Stage:
 
     def __call__(self, *args: Any, **kwargs: Any) -> ArtifactRef:
         arguments = self.bind(*args, **kwargs)
+        rehearsed = current().rehearse(self, arguments)
+        if rehearsed is not None:
+            return rehearsed
         results = current().home.results
         results.mkdir(parents=True, exist_ok=True)
         named = self._task.with_options(result_storage=results, task_run_name=self.label(arguments))
@@ -142,13 +145,14 @@ class Stage:
             return draft.ref
 
     def _compute(self, arguments: dict[str, Any]) -> ArtifactRef:
-        context = current()
+        context, started = current(), time.monotonic()
         if self.gpu and context.gpu_pool:
             from tasks.gpu import run_on_pool
 
             ref = run_on_pool(self, arguments)
         else:
             ref = self.run(arguments)
+        context.note_time(self.key(arguments), self.label(arguments), ref, time.monotonic() - started)
         _record(self, arguments, ref, context.store)
         return ref
 

@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from flows.commands import prefect_settings
+from flows.commands import plan, prefect_settings
 from flows.commands.embedded_server import start_embedded_server
 from flows.commands.pipelines import Pipeline, find
-from reasoner.errors import InfrastructureError, UsageError
+from reasoner.errors import InfrastructureError, ReasonerError, UsageError
 from reasoner.home import Home
+from reasoner.planning.plan import Plan
 from reasoner.records import ArtifactRef
 
 
@@ -29,11 +30,25 @@ def run(name: str, overrides: list[str], remote: bool) -> None:
 
 
 def _here(pipeline: Pipeline, name: str, overrides: list[str]) -> None:
-    started, home = time.monotonic(), Home.from_environment()
+    home = Home.from_environment()
+    predicted = _predicted(name, overrides, home)
+    started = time.monotonic()
     state: Any = pipeline.flow()(name, overrides, return_state=True)
+    seconds, folder = time.monotonic() - started, home.runs / f"{name}-{state.state_details.flow_run_id}"
+    done = plan.keep(predicted, folder, seconds) if predicted and folder.is_dir() else None
     report: ArtifactRef = state.result()
-    run_id = state.state_details.flow_run_id
-    pipeline.show(report, home.runs / f"{name}-{run_id}", time.monotonic() - started)
+    pipeline.show(report, folder, seconds)
+    if done is not None and done.actual:
+        print(f"plan      {plan.summary(done)}")
+
+
+def _predicted(name: str, overrides: list[str], home: Home) -> Plan | None:
+    """What the run is expected to take. A run does not fail because nobody can foretell it."""
+    try:
+        return plan.make(name, overrides, home, benchmark=False)
+    except ReasonerError as error:
+        print(f"{name}: no plan ({error})", file=sys.stderr, flush=True)
+        return None
 
 
 def _remote(name: str, overrides: list[str]) -> None:

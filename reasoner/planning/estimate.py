@@ -8,7 +8,7 @@ from typing import Any
 from reasoner.config.smart import EngineConfig
 from reasoner.config.training import TrainConfig
 from reasoner.hardware import served_dtype
-from reasoner.planning import memory, roofline
+from reasoner.planning import fit, memory, roofline
 from reasoner.planning.architecture import BYTES, Architecture
 from reasoner.planning.calibration import Speed
 from reasoner.planning.memory import Need, TrainingShape
@@ -18,6 +18,7 @@ Facts = Mapping[str, Any]
 """What an artifact holds, measured or expected: counts and mean lengths."""
 BATCH = 256
 """Sequences that vLLM runs at once where `max_num_seqs` does not say."""
+SERVING_REMEDY = "lower engine.options.max_model_len, or take a smaller model or a larger card"
 GREEDY_CHECK = 8 * 32
 """Tokens that a merge writes for its parity check, one by one."""
 
@@ -72,6 +73,8 @@ class Scene:
     tokens: Tokens
     facts: Callable[[ArtifactRef], Facts]
     cores: int
+    host: int
+    """Bytes of main memory that may be taken."""
     engine: str = ""
 
     @property
@@ -106,7 +109,7 @@ class Scene:
         )  # fmt: skip
         return Estimate(
             seconds, round(read), round(sequences * new), device_bytes=need.device, host_bytes=need.host,
-            disk_bytes=round(1500 * sequences), expected=facts,
+            disk_bytes=round(1500 * sequences), expected=facts, remedy=SERVING_REMEDY,
         )  # fmt: skip
 
     def dtype(self, engine: EngineConfig) -> str:
@@ -178,9 +181,14 @@ class Scene:
         )  # fmt: skip
         adapter = self.arch.lora_weights(config.lora) * 4
         notes = ("NF4 taken as fast as bfloat16",) if shape.weights == "nf4" else ()
+        remedy = ""
+        if need.device > self.speed.device.memory or need.host > self.host:
+            remedy = fit.training_remedy(
+                self.arch, shape, config.grad_accum, config.lora, self.speed.device, self.host
+            )
         return Estimate(
             seconds, trained_tokens=round(trained), device_bytes=need.device, host_bytes=need.host,
-            disk_bytes=adapter + (config.save_total_limit + 1) * 3 * adapter, notes=notes,
+            disk_bytes=adapter + (config.save_total_limit + 1) * 3 * adapter, notes=notes, remedy=remedy,
         )  # fmt: skip
 
     def merging(self) -> Estimate:
@@ -193,6 +201,7 @@ class Scene:
         return Estimate(
             seconds, device_bytes=size + memory.CONTEXT if self.on_card and size < device.memory else 0,
             host_bytes=size + memory.PROCESS, disk_bytes=2 * weights,
+            remedy="the merge holds the model once in float32: take a machine with more main memory",
         )  # fmt: skip
 
     def judging(self, rows: float, programs: float) -> Estimate:
