@@ -55,6 +55,7 @@ def plan(
     price: Annotated[float | None, typer.Option(min=0, help="EUR an hour, for the cost")] = None,
     json: Json = False,
     calibrate: Annotated[bool, typer.Option("--calibrate", help="First measure this machine")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Try the gates before a training")] = False,
     actual: Annotated[bool, typer.Option("--actual", help="Predicted beside what a run took")] = False,
     device: Annotated[
         str | None, typer.Option(help="h100, h200, a100, 4090, l4 or cpu; this machine's by default")
@@ -63,7 +64,7 @@ def plan(
     """Say what a run would make, take and cost, and whether it fits; nothing is run."""
     from flows.commands import plan as command
 
-    command.plan(name, overrides or [], price, json, calibrate, actual, device)
+    command.plan(name, overrides or [], price, json, calibrate, check, actual, device)
 
 
 @app.command()
@@ -130,15 +131,20 @@ def audit_rewards(
     audit.audit_rewards(run, json, limit, workers)
 
 
-def main() -> None:
-    """Entry point of the console script."""
+def add_commands() -> None:
+    """The commands that stand in modules of their own."""
     from flows.commands import planner_steps, smart_steps, train
 
     smart_steps.add_to(app)
     planner_steps.add_to(app)
     train.add_to(app)
+
+
+def main() -> None:
+    """Entry point of the console script."""
     _check_siblings()
     try:
+        add_commands()
         if app(standalone_mode=False) == INTERRUPTED:  # typer's word for Ctrl-C
             _fail("interrupted; the same command goes on from where it was", INTERRUPTED)
     except ReasonerError as error:

@@ -23,7 +23,8 @@ from reasoner.planning.plan import CACHED, Plan
 
 
 def plan(
-    name: str, overrides: list[str], price: float | None, as_json: bool, calibrate: bool, actual: bool, on: str | None
+    name: str, overrides: list[str], price: float | None, as_json: bool, calibrate: bool, check: bool, actual: bool,
+    on: str | None,
 ) -> None:  # fmt: skip
     """Print the plan; exit status 1, with a line a reason, where it does not fit."""
     home = Home.from_environment()
@@ -34,6 +35,9 @@ def plan(
     if calibrate:
         _calibrate(name, overrides, home)
     made = make(name, overrides, home, on)
+    if check:
+        _check(made, name, overrides, home, as_json)
+        return
     if as_json:
         json.dump(made.to_row(price), sys.stdout, indent=1, ensure_ascii=False)
         print()
@@ -99,6 +103,25 @@ def _calibrate(name: str, overrides: Sequence[str], home: Home) -> None:
         for key, value in sorted(getattr(result, kind).items()):
             print(f"  {key} {value:.3g}", file=sys.stderr)
     print(f"kept in {where}", file=sys.stderr, flush=True)
+
+
+def _check(made: Plan, name: str, overrides: Sequence[str], home: Home, as_json: bool) -> None:
+    """Every gate a line; exit status 1 where one does not pass."""
+    from reasoner.planning.architecture import folder_of
+    from reasoner.preflight.check import examine
+
+    config: Any = load(name, overrides, section_of(name))
+    found = []
+    for finding in examine(config, folder_of(config.model, home.path), made.device, made.refusals):
+        found.append(finding)
+        if not as_json:
+            print(f"{'ok    ' if finding.passed else 'FAILED'} {finding.gate}: {finding.line}", flush=True)
+    failed = [finding.gate for finding in found if not finding.passed]
+    if as_json:
+        json.dump({"ok": not failed, "gates": [f.to_row() for f in found]}, sys.stdout, indent=1)
+        print()
+    if failed:
+        raise InfrastructureError(f"{name} would not work here: {', '.join(failed)}")
 
 
 def show(made: Plan, price: float | None) -> None:
