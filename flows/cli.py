@@ -54,6 +54,25 @@ def run(
 
 
 @app.command()
+def plan(
+    name: Annotated[str, typer.Argument(help="A pipeline; with --actual a run's id, name or folder")],
+    overrides: Overrides = None,
+    price: Annotated[float | None, typer.Option(min=0, help="EUR an hour, for the cost")] = None,
+    json: Json = False,
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="First measure this machine")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Try the gates before a training")] = False,
+    actual: Annotated[bool, typer.Option("--actual", help="Predicted beside what a run took")] = False,
+    device: Annotated[
+        str | None, typer.Option(help="h100, h200, a100, 4090, l4 or cpu; this machine's by default")
+    ] = None,
+) -> None:
+    """Say what a run would make, take and cost, and whether it fits; nothing is run."""
+    from flows.commands import plan as command
+
+    command.plan(name, overrides or [], price, json, calibrate, check, actual, device)
+
+
+@app.command()
 def up(port: Annotated[int, typer.Option(help="The server's port")] = 4200) -> None:
     """Start a server, pools, deployments and workers; repeatable."""
     from flows.commands import services
@@ -117,8 +136,8 @@ def audit_rewards(
     audit.audit_rewards(run, json, limit, workers)
 
 
-def main() -> None:
-    """Entry point of the console script."""
+def add_commands() -> None:
+    """The commands that stand in modules of their own."""
     from flows.commands import gc, lineage, planner_steps, smart_steps, train, why
 
     gc.add_to(app)
@@ -127,9 +146,14 @@ def main() -> None:
     smart_steps.add_to(app)
     planner_steps.add_to(app)
     train.add_to(app)
+
+
+def main() -> None:
+    """Entry point of the console script."""
     _check_siblings()
     install()
     try:
+        add_commands()
         if app(standalone_mode=False) == INTERRUPTED:  # typer's word for Ctrl-C
             _fail("interrupted; the same command goes on from where it was", INTERRUPTED)
     except ReasonerError as error:

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
+from reasoner.extensions import added_strategies
 from reasoner.ids import content_hash
 
 SCHEMA = 1
+ADDED = added_strategies()
+"""Strategies of the user's own, see `reasoner.extensions`."""
 
 
 class Record:
@@ -31,12 +34,17 @@ class Record:
 class Strategy(StrEnum):
     """How a solution is written. The value is the word used in files, options and columns."""
 
+    _ignore_ = ("_members", "_added")
+
     COT = "cot"
     """Chain of Thought: prose steps."""
     SUB = "sub"
     """Sub-questioning (least to most): numbered sub-questions with their answers."""
     POT = "pot"
     """Program of Thought: one Python program that assigns `answer`."""
+    _members = vars()
+    for _added in ADDED:
+        _members[_added.value.upper()] = _added.value
 
     @property
     def title(self) -> str:  # type: ignore[override]
@@ -48,6 +56,7 @@ STRATEGY_TITLES = {
     Strategy.COT: "Chain of Thought",
     Strategy.SUB: "Sub-questioning",
     Strategy.POT: "Program of Thought",
+    **{Strategy(added.value): added.title for added in ADDED},
 }
 
 

@@ -1,9 +1,10 @@
 """What a stage finds around it while a run is going on: the home folder, the store, the engines, where to report."""
 
+import contextlib
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from reasoner.config.base import Section
 from reasoner.config.tracking import TrackingConfig
 from reasoner.engines.pool import EnginePool
-from reasoner.errors import InfrastructureError, without_secrets
+from reasoner.errors import ArtifactError, InfrastructureError, without_secrets
 from reasoner.home import Home
 from reasoner.housekeeping.live import alive
 from reasoner.ids import content_hash
 from reasoner.lineage import journal
 from reasoner.lineage.calls import Call
+from reasoner.planning.plan import TIMINGS
 from reasoner.provenance import save_code
 from reasoner.records import ArtifactRef
 from reasoner.redaction import install, redact
@@ -46,8 +48,6 @@ class RunContext:
     gpu_pool: str = ""
     tracking: Tracking | None = None
     progress: Progress = field(default_factory=Progress)
-    rehearse: "Callable[[Stage, dict[str, Any]], ArtifactRef] | None" = None
-    """Answers for stages where none is to be run: see `tasks.rehearsal`."""
     computed: set[str] = field(default_factory=set)
     """Keys of the stages that this process computed."""
 
@@ -64,6 +64,18 @@ class RunContext:
         """The resolved configuration, as JSON, and the code, beside the run's logs."""
         (self.folder / "config.json").write_text(config.model_dump_json(indent=1) + "\n")
         save_code(self.folder)
+
+    def rehearse(self, stage: "Stage", arguments: dict[str, Any]) -> ArtifactRef | None:
+        """Nothing in a real run; in `tasks.planning` and `tasks.rehearsal` the answer that stands for the stage's."""
+        return None
+
+    def note_time(self, key: str, label: str, ref: ArtifactRef, seconds: float) -> None:
+        """One line in the run's folder for a stage that was computed: what `reasoner plan RUN --actual` compares."""
+        with contextlib.suppress(ArtifactError):
+            counted = self.store.manifest(ref).metadata
+            row = {"key": key, "label": label, "seconds": round(seconds, 3), **measured(counted)}
+            with (self.folder / TIMINGS).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
 
     def finish(self, report: ArtifactRef, model: ArtifactRef) -> None:
         """Leave the report and the way to the model in the run's folder."""
@@ -85,6 +97,18 @@ class RunContext:
             table = json.loads((self.store.open(ref) / "evaluation.json").read_text())
             tables[table["name"]] = {row["label"]: row for row in table["rows"]}
         log_tables(self.tracking.run("evaluation", "evaluation"), tables, _say)
+
+
+def measured(metadata: dict[str, Any]) -> dict[str, float]:
+    """What a stage counted that a plan predicts: tokens that were made now, peaks of memory."""
+    metrics = metadata.get("metrics") or metadata.get("parity") or {}
+    found: dict[str, float] = {}
+    if metadata.get("owed"):
+        found["new_tokens"] = metadata.get("tokens", 0)
+    for name in ("host", "device"):
+        if f"{name}_gib" in metrics:
+            found[f"{name}_bytes"] = metrics[f"{name}_gib"] * 2**30
+    return found
 
 
 def _say(line: str) -> None:

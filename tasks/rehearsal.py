@@ -4,7 +4,7 @@ A stage whose artifact is not kept is answered with a reference to something tha
 input is then another call than before. A flow that has to read such an artifact to go on is followed as far as that.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,12 @@ class Rehearsal:
 
 
 class _Context(RunContext):
-    """A run that leaves nothing behind."""
+    """A run that leaves nothing behind and asks `answer` for each stage's artifact."""
+
+    answer: Callable[[Stage, dict[str, Any]], ArtifactRef]
+
+    def rehearse(self, stage: Stage, arguments: dict[str, Any]) -> ArtifactRef:
+        return self.answer(stage, arguments)
 
     def save_config(self, config: Section) -> None: ...
 
@@ -67,10 +72,8 @@ def rehearse(flow: Any, name: str, overrides: list[str]) -> Rehearsal:
         assert asked.call.ref is not None
         return asked.call.ref
 
-    context: Any = _Context(
-        home, Store(home.artifacts), EnginePool(home.path / "logs"), home.runs, rehearse=answer
-    )
-    context.store = _Unreadable()
+    context: Any = _Context(home, Store(home.artifacts), EnginePool(home.path / "logs"), home.runs)
+    context.answer, context.store = answer, _Unreadable()
     with rehearsing(context):
         try:
             flow.fn(name, overrides)

@@ -103,8 +103,9 @@ class Stage:
 
     def __call__(self, *args: Any, **kwargs: Any) -> ArtifactRef:
         arguments, context = self.bind(*args, **kwargs), current()
-        if context.rehearse is not None:
-            return context.rehearse(self, arguments)
+        rehearsed = context.rehearse(self, arguments)
+        if rehearsed is not None:
+            return rehearsed
         results = context.home.results
         results.mkdir(parents=True, exist_ok=True)
         named = self._task.with_options(result_storage=results, task_run_name=self.label(arguments))
@@ -180,9 +181,10 @@ class Stage:
             return draft.ref
 
     def _compute(self, arguments: dict[str, Any]) -> ArtifactRef:
-        context = current()
+        context, started = current(), time.monotonic()
         with clean_errors():
             ref = self._made(arguments, context)
+        context.note_time(self.key(arguments), self.label(arguments), ref, time.monotonic() - started)
         _record(self, arguments, ref, context.store)
         return ref
 

@@ -9,12 +9,13 @@ from uuid import UUID
 
 import httpx
 
-from flows.commands import prefect_settings
+from flows.commands import plan, prefect_settings
 from flows.commands.embedded_server import server_trouble, start_embedded_server
 from flows.commands.pipelines import Pipeline, find
 from flows.commands.processes import read_url
 from reasoner.errors import InfrastructureError, ReasonerError, UsageError
 from reasoner.home import Home
+from reasoner.planning.plan import Plan
 from reasoner.records import ArtifactRef
 from reasoner.redaction import redact
 
@@ -27,6 +28,7 @@ class Detached(ReasonerError):
     """Ctrl-C while a remote run was followed; it goes on without us."""
 
     exit_code = 130
+
 
 TERMINATED = 128 + signal.SIGTERM
 
@@ -62,11 +64,25 @@ def _end(number: int, frame: object) -> NoReturn:
 
 
 def _here(pipeline: Pipeline, name: str, overrides: list[str]) -> None:
-    started, home = time.monotonic(), Home.from_environment()
+    home = Home.from_environment()
+    predicted = _predicted(name, overrides, home)
+    started = time.monotonic()
     state: Any = pipeline.flow()(name, overrides, return_state=True)
+    seconds, folder = time.monotonic() - started, home.runs / f"{name}-{state.state_details.flow_run_id}"
+    done = plan.keep(predicted, folder, seconds) if predicted and folder.is_dir() else None
     report: ArtifactRef = state.result()
-    run_id = state.state_details.flow_run_id
-    pipeline.show(report, home.runs / f"{name}-{run_id}", time.monotonic() - started)
+    pipeline.show(report, folder, seconds)
+    if done is not None and done.actual:
+        print(f"plan      {plan.summary(done)}")
+
+
+def _predicted(name: str, overrides: list[str], home: Home) -> Plan | None:
+    """What the run is expected to take. A run does not fail because nobody can foretell it."""
+    try:
+        return plan.make(name, overrides, home, benchmark=False)
+    except ReasonerError as error:
+        print(f"{name}: no plan ({error})", file=sys.stderr, flush=True)
+        return None
 
 
 def _remote(name: str, overrides: list[str]) -> None:

@@ -15,6 +15,7 @@ from reasoner.config.smart import (
     SamplingConfig,
     TrainConfig,
 )
+from reasoner.extensions import source_hash
 
 
 class PlannerPromptConfig(Section):
@@ -65,6 +66,14 @@ class RewardConfig(Section):
     """Without that filter: take all-right groups out, which only teach to be short (where decomposition dies out)."""
     max_unscored: float = Field(default=0.05, ge=0, le=1)
     """The run stops when a larger share of a step's plans is unscored."""
+    function: str = ""
+    """A reward of your own in place of `mode`'s formula, as `module:name` (docs/extending.md)."""
+
+    @property
+    def content_id(self) -> dict[str, Any]:
+        """With a function of the user's own, its code counts too; without one the key is as it always was."""
+        plain = self.model_dump(exclude=None if self.function else {"function"})
+        return {**plain, "source": source_hash(self.function, "reward.function")} if self.function else plain
 
 
 class SftPlannerConfig(Section):

@@ -13,6 +13,7 @@ from typing import Any
 
 from reasoner.config.data import ColumnMap, SourceConfig
 from reasoner.errors import DataError
+from reasoner.extensions import is_dotted, load_function, source_hash
 from reasoner.ids import content_hash
 from reasoner.problems import word_problems
 from reasoner.problems.files import read_file
@@ -83,9 +84,9 @@ def load_problems(source: SourceConfig) -> Loaded:
     Raises DataError for a source that is missing, empty or malformed, lacks a column, has more unreadable
     golds than `max_unreadable`, or has no usable row.
     """
-    if source.kind == "generated":
+    if source.kind == "generated" and not is_dotted(source.path):
         return _generated(source)
-    table = read_hub(source) if source.kind == "hub" else read_file(Path(source.path))
+    table = _table(source)
     if not table.rows:
         raise DataError(f"data set {source.name}: {source.path} has no rows")
     columns = _resolved(source, table)
@@ -166,10 +167,23 @@ def deduplicate(found: Iterable[Numbered]) -> tuple[list[Numbered], list[LeftOut
     return list(kept.values()), conflicts, duplicates
 
 
+def _table(source: SourceConfig) -> Table:
+    """The rows of a data set of the Hub, of a file, or of a function of the user's own."""
+    if source.kind == "hub":
+        return read_hub(source)
+    if source.kind == "file":
+        return read_file(Path(source.path))
+    key = f"data set {source.name}: path"
+    made = load_function(source.path, key)(source.limit, source.seed)
+    facts = {"kind": "generated", "generator": source.path, "source": source_hash(source.path, key)}
+    return Table.of(enumerate(map(dict, made), 1), facts)
+
+
 def _generated(source: SourceConfig) -> Loaded:
     if source.path != word_problems.NAME:
         raise DataError(
-            f"data set {source.name}: no generator {source.path!r}; there is: {word_problems.NAME}"
+            f"data set {source.name}: no generator {source.path!r}; there is {word_problems.NAME}, or your own as "
+            "module:name (docs/extending.md)"
         )
     count = source.limit or 0
     problems = word_problems.generate(count, source.seed, dataset=source.name)

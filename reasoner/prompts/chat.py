@@ -68,6 +68,10 @@ class ChatRenderer:
         turns = [f"{message['role'].capitalize()}:\n{message['content'].strip()}" for message in messages]
         return Rendered("\n\n".join([*turns, "Assistant:\n"]), self._tokenizer is not None)
 
+    def conversation(self, messages: Sequence[Message]) -> str:
+        """The whole conversation as the template shows it, nothing asked. Only with a chat template."""
+        return self._apply(messages, add_generation_prompt=False)
+
     def completion_text(self, answer: str) -> str:
         """What is trained on: the answer and the token that ends it."""
         return answer + self.end_token

@@ -12,14 +12,15 @@ generation should stop at an empty line or at the next "Problem:". The examples 
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from reasoner.config.base import Section
 from reasoner.errors import ConfigurationError
 from reasoner.ids import content_hash
 from reasoner.prompts.files import read_data
-from reasoner.records import Strategy
+from reasoner.records import ADDED, Strategy
 
 BLOCK = "Problem: {question}\nSolution:{solution}"
 SEPARATOR = "\n\n"
@@ -34,10 +35,27 @@ class Exemplar(Section):
     cot: str | None = None
     sub: str | None = None
     pot: str | None = None
+    added: dict[Strategy, str] = Field(default_factory=dict)
+    """Solutions in strategies of the user's own; in a file each stands under its strategy's word."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _added_under_their_words(cls, values: Any) -> Any:
+        words = {strategy.value for strategy in ADDED}
+        if not isinstance(values, dict) or not words & values.keys():
+            return values
+        plain = {name: value for name, value in values.items() if name not in words}
+        return {**plain, "added": {name: values[name] for name in words & values.keys()}}
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What a hash takes of it; as before `added` existed where that is empty."""
+        return self.model_dump(exclude=None if self.added else {"added"}, mode="json")
 
     def solution(self, strategy: Strategy) -> str | None:
         """The worked solution in one strategy, or None where the file has none."""
-        text = {Strategy.COT: self.cot, Strategy.SUB: self.sub, Strategy.POT: self.pot}[strategy]
+        own = {Strategy.COT: self.cot, Strategy.SUB: self.sub, Strategy.POT: self.pot}
+        text = own[strategy] if strategy in own else self.added.get(strategy)
         return text.strip() if text else None
 
 
@@ -51,7 +69,7 @@ class ExemplarSet:
     @property
     def content_hash(self) -> str:
         """Changes with any example and with the layout of the prompt; the name does not count."""
-        return content_hash([BLOCK, SEPARATOR, [item.model_dump() for item in self.exemplars]], 16)
+        return content_hash([BLOCK, SEPARATOR, [item.content for item in self.exemplars]], 16)
 
     @property
     def content_id(self) -> list[str]:
@@ -65,6 +83,8 @@ def load_exemplars(name: str) -> ExemplarSet:
     Raises ConfigurationError where it is missing or malformed.
     """
     data = read_data("exemplars", name)
+    if isinstance(data, dict) and "exemplars" in data:  # beside strategies, in a file of the user's own
+        data = data["exemplars"]
     try:
         exemplars = TypeAdapter(tuple[Exemplar, ...]).validate_python(data)
     except ValidationError as error:

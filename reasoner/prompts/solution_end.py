@@ -8,12 +8,13 @@ text is not the answer. So each strategy has stop strings, and what follows the 
 
 import re
 
-from reasoner.records import Strategy
+from reasoner.records import ADDED, Strategy
 
 STOPS: dict[Strategy, tuple[str, ...]] = {
     Strategy.COT: ("\n\n",),
     Strategy.SUB: ("\n\n",),
     Strategy.POT: ("\n```\n",),
+    **{Strategy(added.value): added.ends for added in ADDED},
 }
 """Strings that end a solution as the exemplars write it: an empty line, or the end of the program."""
 

@@ -20,6 +20,7 @@ from reasoner.methods.planner.evaluation import ATOMIC, TRAINED, evaluate
 from reasoner.methods.planner.independence import SentenceEmbedder
 from reasoner.methods.planner.prompts import PlannerPrompts, load_prompts
 from reasoner.methods.planner.targets import Target, choose_targets
+from reasoner.preflight.template import require_prefix
 from reasoner.prompts import ChatRenderer
 from reasoner.records import Problem, TrainingExample
 from reasoner.stages.planner import read_episodes, runs_file
@@ -68,6 +69,7 @@ def train_sft(
 ) -> dict[str, Any]:  # fmt: skip
     """Fine-tune the planner's adapter on targets; goes on from the last complete checkpoint in `bench.work`."""
     renderer, prompts = ChatRenderer(model.path), load_prompts(template)
+    require_prefix(renderer)
     counts = {}
     for split in SPLITS:
         found = examples(read_rows(records / f"{split}.jsonl"), prompts, renderer)

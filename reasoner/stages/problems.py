@@ -5,6 +5,7 @@ from typing import Any
 
 from reasoner.config.data import DataConfig
 from reasoner.errors import DataError
+from reasoner.extensions import is_dotted, source_hash
 from reasoner.ids import file_hash
 from reasoner.problems.preparing import prepare as prepare_sets
 from reasoner.problems.word_problems import VERSION as GENERATOR_VERSION
@@ -33,7 +34,8 @@ def fingerprint(data: DataConfig) -> dict[str, Any]:
                 )
             found[name] = file_hash(path)
         elif source.kind == "generated":
-            found[name] = GENERATOR_VERSION
+            own = is_dotted(source.path)
+            found[name] = source_hash(source.path, f"data.{name}.path") if own else GENERATOR_VERSION
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from reasoner.config.smart import Dtype, PromptConfig, TrainConfig
 from reasoner.errors import TrainingError
 from reasoner.methods.smart.records import SolutionRecord
+from reasoner.preflight.template import require_prefix
 from reasoner.prompts import Attempt, ChatRenderer, completion, load_template
 from reasoner.records import TrainingExample
 from reasoner.store.rows import read_rows, write_rows
@@ -51,6 +52,7 @@ def train(
 ) -> dict[str, Any]:
     """Fine-tune an adapter on `records` into `out`; goes on from the last complete checkpoint in `bench.work`."""
     renderer = ChatRenderer(model.path)
+    require_prefix(renderer)
     rows = {}
     for split in ("train", "validation"):
         chosen = [SolutionRecord.from_row(row) for row in read_rows(records / f"{split}.jsonl")]

@@ -1,22 +1,19 @@
-"""Supervised examples as tokens, and the proof that the loss falls on the completion and its end token only.
+"""Supervised examples as tokens; `reasoner.preflight.mask` proves what the loss falls on.
 
 The prompt is tokenised alone, as generation does it, and the completion after it, so that no token reaches
 over the boundary and the model is trained on exactly the prompt tokens that it will see. A record longer
 than the limit is left out and counted; nothing is ever cut (METHODS 2.6).
 """
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from reasoner.errors import DataError, ModelError, TrainingError
+from reasoner.preflight.mask import IGNORED
 from reasoner.records import TrainingExample
 from reasoner.store.rows import iter_rows
-
-IGNORED = -100
-"""The label of a token that the loss leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,62 +132,3 @@ class Encoder:
         encoded = [self.encode(example) for example in examples]
         kept = tuple(e for e in encoded if len(e.input_ids) <= max_length)
         return EncodedSet(kept, len(encoded), len(encoded) - len(kept))
-
-
-def check_batches(
-    encoded: Sequence[Encoded],
-    rows: Sequence[dict[str, Any]],
-    collate: Callable[[list[dict[str, Any]]], Any],
-    encoder: Encoder,
-    batch_size: int,
-) -> None:
-    """Prove on the collated batches themselves that the loss sees what it must, and nothing else.
-
-    Every row of every batch: the tokens before the mask are the prompt as generation tokenises it, all that
-    follow are in the mask, the last of them is the end token, and padding is outside. Raises `TrainingError`.
-    """
-    if len(rows) != len(encoded):
-        raise TrainingError(f"The trainer holds {len(rows)} of {len(encoded)} records; none may be lost")
-    for start in range(0, len(rows), batch_size):
-        chosen = range(start, min(start + batch_size, len(rows)))
-        batch = collate([dict(rows[i]) for i in chosen])
-        columns = _records_of(batch)
-        if len(columns[0]) != len(chosen):
-            raise TrainingError(f"A batch of {len(chosen)} records holds {len(columns[0])}")
-        for i, ids, labels, attended in zip(chosen, *columns, strict=True):
-            problem = _fault(
-                ids, labels, attended, encoder.prompt_ids(encoded[i].example.prompt), encoder.end_id
-            )
-            if problem:
-                raise TrainingError(f"Bad loss mask in record {encoded[i].example.problem_id}: {problem}")
-
-
-def _records_of(batch: Any) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
-    """Tokens, labels and attended positions of a collated batch, record by record, padded or packed."""
-    ids, labels = batch["input_ids"].tolist(), batch["labels"].tolist()
-    if "attention_mask" in batch:
-        return ids, labels, batch["attention_mask"].tolist()
-    starts = batch["cu_seq_lens_q"].tolist()
-    places = [slice(a, b) for a, b in itertools.pairwise(starts)]
-    positions = batch["position_ids"].tolist()[0]
-    attended = [[int(p == i) for i, p in enumerate(positions[place])] for place in places]
-    return [ids[0][place] for place in places], [labels[0][place] for place in places], attended
-
-
-def _fault(
-    ids: list[int], labels: list[int], attended: Iterable[int], prompt: list[int], end_id: int
-) -> str | None:
-    """What is wrong with one collated row, or None."""
-    length = sum(attended)
-    boundary = len(prompt)
-    if any(label != IGNORED for label in labels[length:]):
-        return "padding is inside the mask"
-    if ids[:boundary] != prompt:
-        return "its prompt's tokens are not those that generation would see"
-    if any(label != IGNORED for label in labels[:boundary]):
-        return "a token of the prompt is inside the mask"
-    if labels[boundary:length] != ids[boundary:length]:
-        return "a token of the completion is outside the mask"
-    if length <= boundary or labels[length - 1] != end_id:
-        return "the end token is not the last token in the mask"
-    return None

@@ -23,6 +23,8 @@ from typing import Any
 from reasoner.errors import ModelError, TrainingError, UsageError
 from reasoner.hardware import cpu_computes_bf16
 from reasoner.ids import canonical, content_hash, file_hash
+from reasoner.preflight.room import require_room
+from reasoner.preflight.template import require_stop
 from reasoner.process.progress import report
 from reasoner.tracking import tracked
 from reasoner.training import adapter, checkpoints, packing, runtime
@@ -191,10 +193,7 @@ def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None])
     attention = packing.choose(spec.train.packing, device, spec.train.precision, base_config(spec), log)
     tokenizer = runtime.load_tokenizer(spec.base)
     encoder = Encoder(tokenizer, spec.end_token, add_special_tokens=spec.add_special_tokens)
-    if encoder.end_id not in runtime.stop_ids(spec.base, tokenizer):
-        raise ModelError(
-            f"{spec.base_name} does not stop generating at {spec.end_token!r}: not its end token"
-        )
+    require_stop(spec.base_name, spec.end_token, encoder.end_id, runtime.stop_ids(spec.base, tokenizer))
     processes = PartialState(cpu=device == "cpu")
     if processes.num_processes != spec.processes:
         raise UsageError(f"{processes.num_processes} processes were launched, the spec says {spec.processes}")
@@ -206,6 +205,10 @@ def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None])
         resume = checkpoints.open_work(spec.work, identity(spec, device, attention), log)
     training, validation = encode_rows(spec, encoder)
     job = Job(spec, device, attention, in_nf4(spec), encoder, training, validation, report, log)
+    require_room(
+        base_config(spec), spec.train, longest=training.counts()["longest"], nf4=job.nf4,
+        device_bytes=runtime.free_memory(device), folder=spec.work,
+    )  # fmt: skip
     asked = Batch(spec.train.batch_size, spec.train.grad_accum)
     with processes.main_process_first():
         record = BatchRecord(spec.work, asked, memory_of(job), fresh=resume is None)

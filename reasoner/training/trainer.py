@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from reasoner.errors import ModelError
+from reasoner.preflight.mask import check_batches
 from reasoner.training import runtime
 from reasoner.training.callbacks import counting_epochs, reporting, sealing
-from reasoner.training.examples import EncodedSet, Encoder, check_batches
+from reasoner.training.examples import EncodedSet, Encoder
 from reasoner.training.micro_batch import Batch
 from reasoner.training.ordering import GroupedSampler
 from reasoner.training.packing import Attention

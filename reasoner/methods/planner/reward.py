@@ -15,8 +15,10 @@ from typing import Any
 
 from reasoner.config.planner import RewardConfig
 from reasoner.errors import DataError, InfrastructureError
+from reasoner.extensions import load_function
 from reasoner.methods.planner.answers import judge
 from reasoner.methods.planner.pipeline import PipelineExecutor, PipelineResult, Planned
+from reasoner.preflight.rewards import require_one_each
 from reasoner.records import Outcome, Record
 
 INVALID_ORIGINAL = 0.1
@@ -45,6 +47,10 @@ def combine(
     """The reward of one plan by the formulas above; None where correctness is unknown."""
     if correct is None:
         return None
+    if config.function:
+        own = load_function(config.function, "reward.function")
+        paid = own(valid=valid, correct=correct, efficiency=efficiency, independence=independence)
+        return None if paid is None else float(paid)
     if not valid:
         return INVALID_ORIGINAL if config.mode == "original" else 0.0
     right = config.correctness_weight * correct
@@ -118,6 +124,7 @@ class PipelineRewardFunction:
         scored, results = self.score(items, gold, [len(ids) for ids in completion_ids])
         self._stop_if_unscored(scored)
         rewards = mask_groups(scored, self.group, self.config)
+        require_one_each(rewards, len(completions), self.config.function or "the planner's reward")
         numbers = metrics(scored, rewards, self.group)
         if log_metric is not None:
             for name, value in numbers.items():

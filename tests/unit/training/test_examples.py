@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reasoner.errors import DataError, ModelError, TrainingError
+from reasoner.preflight.mask import IGNORED, check_batches
 from reasoner.records import TrainingExample
-from reasoner.training.examples import IGNORED, Encoded, Encoder, check_batches, read_examples
+from reasoner.training.examples import Encoded, Encoder, read_examples
 from tests.support import tiny_training as tiny
 from tests.support.tiny_llama import END, START
 

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
 from reasoner.errors import InfrastructureError, TrainingError
+from reasoner.preflight.mask import IGNORED, check_batches
 from reasoner.training import packing
-from reasoner.training.examples import IGNORED, Encoder, check_batches
+from reasoner.training.examples import Encoder
 from reasoner.training.ordering import GroupedSampler, grouped_order
 from tests.support import tiny_training as tiny
 from tests.unit.training.test_sft import Run

@@ -1,0 +1,102 @@
+"""What this machine measured of itself, in HOME/calibration.json: the device, the shares of the roofline, fixed times.
+
+Without it a plan stands on published shares, and says so. `reasoner plan NAME --calibrate` measures (see `measure`).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reasoner.errors import DataError
+from reasoner.planning.device import Device
+from reasoner.planning.roofline import Efficiency
+from reasoner.store.durable import replace_file
+
+SCHEMA = 1
+FILE = "calibration.json"
+SECONDS = {
+    "flow": 10.0,
+    "stage": 0.4,
+    "engine-vllm-cpu": 25.0,
+    "engine-vllm": 90.0,
+    "engine-transformers": 15.0,
+    "engine-scripted": 0.0,
+    "child": 15.0,
+    "program": 0.025,
+    "verdict": 0.0003,
+    "conversion": 2e-7,
+}
+"""Seconds unless measured: a server's start, a task, an engine's start, a training child's start, a program in the
+sandbox and an answer compared, each on one core, and a weight converted from GGUF."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """One measurement of a machine. `shares` and `seconds` hold only what was measured."""
+
+    device: Device
+    measured: str
+    """When, ISO 8601."""
+    versions: Mapping[str, str]
+    model: str = ""
+    """What was run for it."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """`prefill-KIND-DTYPE`, `decode-KIND-DTYPE`, `train-PRECISION`: reached share of the roofline."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """By the names of `SECONDS`."""
+
+    @property
+    def words(self) -> str:
+        """For the head of a plan."""
+        return f"calibrated {self.measured[:16]} on {self.device.name}" + (
+            f" with {self.model}" if self.model else ""
+        )
+
+
+def read(home: Path) -> Calibration | None:
+    """The calibration under `home`, or None. DataError for a file that is not one."""
+    path = home / FILE
+    if not path.is_file():
+        return None
+    try:
+        row: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if row.pop("schema") != SCHEMA:
+            raise ValueError("of another version")
+        return Calibration(**{**row, "device": Device(**row["device"])})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: no calibration ({error}); remove it, or measure anew: reasoner plan NAME "
+                        "--calibrate") from None  # fmt: skip
+
+
+def write(home: Path, found: Calibration) -> Path:
+    """Keep it under `home`."""
+    home.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"schema": SCHEMA, **asdict(found)}, indent=1, sort_keys=True) + "\n"
+    replace_file(home / FILE, [text.encode()])
+    return home / FILE
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Shares and fixed times of one device: the calibration's where it is of that device, else the defaults."""
+
+    device: Device
+    found: Calibration | None = None
+
+    def share(self, kind: str, *names: str) -> float:
+        """Reached share of the roofline: `share("decode", "vllm", "float32")`."""
+        default: float = getattr(Efficiency(), kind)
+        return float(self.found.shares.get("-".join((kind, *names)), default)) if self.found else default
+
+    def seconds(self, name: str) -> float:
+        measured = self.found.seconds if self.found else {}
+        return float(measured.get(name, SECONDS[name]))
+
+    @classmethod
+    def of(cls, device: Device, found: Calibration | None) -> "Speed":
+        """A calibration of another device says nothing of this one."""
+        if found is None or found.device.name != device.name:
+            return cls(device)
+        return cls(found.device, found)

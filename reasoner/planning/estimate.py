@@ -1,0 +1,210 @@
+"""One stage's estimate, and what every estimator stands on: device, model, measured speeds, what the inputs hold."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reasoner.config.smart import EngineConfig
+from reasoner.config.training import TrainConfig
+from reasoner.hardware import served_dtype
+from reasoner.planning import fit, memory, roofline
+from reasoner.planning.architecture import BYTES, Architecture
+from reasoner.planning.calibration import Speed
+from reasoner.planning.memory import Need, TrainingShape
+from reasoner.records import ArtifactRef, Record
+
+Facts = Mapping[str, Any]
+"""What an artifact holds, measured or expected: counts and mean lengths."""
+BATCH = 256
+"""Sequences that vLLM runs at once where `max_num_seqs` does not say."""
+SERVING_REMEDY = "lower engine.options.max_model_len, or take a smaller model or a larger card"
+GREEDY_CHECK = 8 * 32
+"""Tokens that a merge writes for its parity check, one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate(Record):
+    """What one stage will take. Bytes of memory are peaks, of disk what stays."""
+
+    seconds: float = 0.0
+    prompt_tokens: int = 0
+    """Read by the engine, shared prefixes once."""
+    new_tokens: int = 0
+    """Written by the engine."""
+    trained_tokens: int = 0
+    device_bytes: int = 0
+    host_bytes: int = 0
+    disk_bytes: int = 0
+    notes: tuple[str, ...] = ()
+    """What was assumed."""
+    remedy: str = ""
+    """Settings that would fit where this does not; filled in by `reasoner.planning.fit`."""
+    expected: Mapping[str, Any] = field(default_factory=dict)
+    """What the artifact will hold, for the estimates of later stages."""
+
+
+class Tokens:
+    """Counts tokens: with the model's tokenizer.json where it is at hand, else 3.6 letters a token."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._tokenizer: Any = None
+        if folder is not None and (folder / "tokenizer.json").is_file():
+            from tokenizers import Tokenizer
+
+            self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+    def count(self, text: str) -> int:
+        if self._tokenizer is None:
+            return round(len(text) / 3.6)
+        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def mean(self, texts: list[str], otherwise: float) -> float:
+        """Mean tokens of some texts; `otherwise` where there are none."""
+        return sum(map(self.count, texts)) / len(texts) if texts else otherwise
+
+
+@dataclass
+class Scene:
+    """Where the estimates are made. `engine` is the one that is running, as the flow goes from stage to stage."""
+
+    speed: Speed
+    arch: Architecture
+    tokens: Tokens
+    facts: Callable[[ArtifactRef], Facts]
+    cores: int
+    host: int
+    """Bytes of main memory that may be taken."""
+    engine: str = ""
+
+    @property
+    def on_card(self) -> bool:
+        return not self.speed.device.is_cpu
+
+    def generation(
+        self, model: ArtifactRef, engine: EngineConfig, *, sequences: float, shared: float, own: float, new: float,
+        groups: float | None = None, **expected: Any,
+    ) -> Estimate:  # fmt: skip
+        """`sequences` completions of `new` tokens; prompts of `shared` tokens that all have and `own` of their own.
+
+        `groups` distinct prompts (all, unless given): samples of one prompt read it once where prefixes are cached.
+        """
+        distinct = sequences if groups is None else groups
+        caches = engine.kind == "vllm"
+        read = shared + distinct * own if caches else sequences * (shared + own)
+        facts = {"rows": round(sequences), "new_tokens": new, **expected}
+        need = self.served(engine)
+        if engine.kind == "scripted":
+            return Estimate(0.0002 * sequences, round(read), round(sequences * new), expected=facts,
+                            host_bytes=need.host, disk_bytes=round(1500 * sequences))  # fmt: skip
+        dtype = self.dtype(engine)
+        seconds = self.started(model, engine)
+        context = shared + own
+        batch = self.batch(engine, dtype, own + new)
+        device = self.speed.device
+        seconds += roofline.prefill(self.arch, device, read, self.speed.share("prefill", engine.kind, dtype))
+        seconds += roofline.decode(
+            self.arch, device, sequences=sequences, tokens=new, context=context, batch=batch, dtype=dtype,
+            share=self.speed.share("decode", engine.kind, dtype),
+        )  # fmt: skip
+        return Estimate(
+            seconds, round(read), round(sequences * new), device_bytes=need.device, host_bytes=need.host,
+            disk_bytes=round(1500 * sequences), expected=facts, remedy=SERVING_REMEDY,
+        )  # fmt: skip
+
+    def dtype(self, engine: EngineConfig) -> str:
+        """The precision that it serves in on the planned device."""
+        if self.on_card:
+            return served_dtype(engine.dtype, cpu=False)
+        return served_dtype(engine.dtype, cpu=True) if engine.dtype == "auto" else engine.dtype
+
+    def batch(self, engine: EngineConfig, dtype: str, context: float) -> int:
+        """Sequences at once: as configured, and as many as the cache holds."""
+        if engine.kind != "vllm":
+            return int(engine.options.get("batch_size", 16))
+        most = int(engine.options.get("max_num_seqs", BATCH))
+        a_token = self.arch.cache_numbers * BYTES[dtype]
+        room = memory.CPU_CACHE
+        if self.on_card:
+            share = float(engine.options.get("gpu_memory_utilization", 0.9))
+            room = int(share * self.speed.device.memory - self.arch.weights * BYTES[dtype])
+        return max(1, min(most, int(room / a_token / max(context, 1))))
+
+    def started(self, model: ArtifactRef, engine: EngineConfig) -> float:
+        """Seconds until an engine of this model runs; 0 where the stage before left it running."""
+        wanted = f"{model.digest} {engine.model_dump_json()}"
+        if engine.kind == "scripted" or wanted == self.engine:
+            return 0.0
+        self.engine = wanted
+        kind = f"engine-{engine.kind}"
+        return self.speed.seconds(f"{kind}-cpu" if kind == "engine-vllm" and not self.on_card else kind)
+
+    def served(self, engine: EngineConfig) -> Need:
+        """Memory of an engine."""
+        if engine.kind == "scripted":
+            return Need(0, 0)
+        context = int(engine.options.get("max_model_len", 4096))
+        share = float(engine.options.get("gpu_memory_utilization", 0.9))
+        if engine.kind == "transformers":
+            share = 1.0
+        return memory.serving(
+            self.arch, self.dtype(engine), self.on_card, context, share, self.speed.device.memory
+        )
+
+    def shape(self, config: TrainConfig, length: float) -> TrainingShape:
+        """A training step's shape on the planned device; the longest record is taken as twice the mean one."""
+        precision = config.precision
+        if precision == "auto":
+            precision = "bf16" if self.on_card else "fp32"
+        half = self.on_card and precision == "bf16"
+        limit = config.nf4_above_gib
+        nf4 = limit is not None and 2 * self.arch.weights > limit * 2**30
+        return TrainingShape(
+            config.batch_size, min(config.max_length, round(2 * length)), config.gradient_checkpointing,
+            "nf4" if nf4 else "bfloat16" if half else "float32", "bfloat16" if half else "float32",
+        )  # fmt: skip
+
+    def training(
+        self, config: TrainConfig, *, records: float, validation: float, prompt: float, completion: float
+    ) -> Estimate:
+        """LoRA training on `records` records. Ends the engine, as the run does."""
+        self.engine = ""
+        shape, length = self.shape(config, prompt + completion), prompt + completion
+        need = memory.training(self.arch, shape, config.lora, self.on_card)
+        trained = records * config.epochs * length
+        steps = records * config.epochs / (config.batch_size * config.grad_accum)
+        looks = max(1.0, steps / config.eval_steps) if validation else 0.0
+        precision = "bf16" if shape.compute == "bfloat16" else "fp32"
+        seconds = self.speed.seconds("child") + roofline.training(
+            self.arch, self.speed.device, tokens=trained, seen_only=looks * validation * length,
+            recompute=shape.recompute, share=self.speed.share("train", precision),
+        )  # fmt: skip
+        adapter = self.arch.lora_weights(config.lora) * 4
+        notes = ("NF4 taken as fast as bfloat16",) if shape.weights == "nf4" else ()
+        remedy = ""
+        if need.device > self.speed.device.memory or need.host > self.host:
+            remedy = fit.training_remedy(
+                self.arch, shape, config.grad_accum, config.lora, self.speed.device, self.host
+            )
+        return Estimate(
+            seconds, trained_tokens=round(trained), device_bytes=need.device, host_bytes=need.host,
+            disk_bytes=adapter + (config.save_total_limit + 1) * 3 * adapter, notes=notes, remedy=remedy,
+        )  # fmt: skip
+
+    def merging(self) -> Estimate:
+        """A merge in float32 with its parity check, which writes token by token without an engine."""
+        self.engine = ""
+        weights, device = self.arch.weights, self.speed.device
+        step = max(4 * weights / device.bandwidth, self.speed.device.step_floor * 4)
+        seconds = self.speed.seconds("child") + GREEDY_CHECK * step + 3 * 4 * weights / device.bandwidth
+        size = int(4 * weights * 1.1)
+        return Estimate(
+            seconds, device_bytes=size + memory.CONTEXT if self.on_card and size < device.memory else 0,
+            host_bytes=size + memory.PROCESS, disk_bytes=2 * weights,
+            remedy="the merge holds the model once in float32: take a machine with more main memory",
+        )  # fmt: skip
+
+    def judging(self, rows: float, programs: float) -> Estimate:
+        """Verdicts: `programs` of the `rows` answers are programs for the sandbox, on all cores."""
+        each = self.speed.seconds("verdict") * (rows - programs) + self.speed.seconds("program") * programs
+        return Estimate(each / self.cores, disk_bytes=round(1500 * rows))

@@ -1,0 +1,91 @@
+"""Estimates of the multi-turn stages, by the stage's name.
+
+Assumed, and noted with the estimate: a turn is half as long as it may be; a trained turn's prompt has 200 tokens.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from reasoner.config.multiturn import MultiTurnConfig
+from reasoner.config.training import TrainConfig
+from reasoner.planning import memory, roofline
+from reasoner.planning.estimate import Estimate, Scene
+from reasoner.planning.smart import small
+
+Arguments = dict[str, Any]
+PROMPT, FILLED = 200, 0.5
+NOTES = (f"turns {FILLED:.0%} as long as they may be",)
+
+
+def _split(scene: Scene, arguments: Arguments, part: str) -> float:
+    return float(scene.facts(arguments["problems"]).get("splits", {}).get(part, 0))
+
+
+def problems(scene: Scene, arguments: Arguments) -> Estimate:
+    """Golds are tried; of code problems the reference programs are run."""
+    rows = 1000.0 if arguments["env_type"] == "code" else 8000.0
+    return scene.judging(rows, rows if arguments["env_type"] == "code" else 0.0)
+
+
+def _episodes(scene: Scene, arguments: Arguments, episodes: float, config: MultiTurnConfig) -> Estimate:
+    """Attempt, feedback where a model writes it, refinement."""
+    model = arguments["model"]
+    solver, advice = config.max_tokens * FILLED, config.guidance_max_tokens * FILLED
+    parts = [(solver, PROMPT), (solver, PROMPT + solver + advice)]
+    if config.use_smart_corrections:
+        parts.append((advice, PROMPT + solver))
+    made = [
+        scene.generation(model, config.engine, sequences=episodes, shared=0, own=own, new=new)
+        for new, own in parts
+    ]
+    judged = scene.judging(2 * episodes, 2 * episodes if config.env_type == "code" else 0)
+    return Estimate(
+        sum(m.seconds for m in made) + judged.seconds, sum(m.prompt_tokens for m in made),
+        sum(m.new_tokens for m in made), 0, max(m.device_bytes for m in made), max(m.host_bytes for m in made),
+        sum(m.disk_bytes for m in made), NOTES, made[0].remedy,
+    )  # fmt: skip
+
+
+def evaluate(scene: Scene, arguments: Arguments) -> Estimate:
+    return _episodes(scene, arguments, _split(scene, arguments, "test"), arguments["config"])
+
+
+def train(scene: Scene, arguments: Arguments) -> Estimate:
+    """Rollouts, validations, and updates of every adapter that learns, each with a reference pass."""
+    config: MultiTurnConfig = arguments["config"]
+    scene.engine = ""
+    looks = 1 + config.steps // config.eval_freq
+    episodes = config.steps * config.rollout_size + looks * _split(scene, arguments, "validation")
+    made = _episodes(scene, arguments, float(episodes), config)
+    turn = PROMPT + config.max_tokens * FILLED
+    turns = config.steps * config.rollout_size * (2 + config.guided)
+    plain = TrainConfig(
+        batch_size=config.batch_size, lora=config.lora, precision=config.precision,
+        gradient_checkpointing=config.gradient_checkpointing, max_length=PROMPT + 2 * config.max_tokens,
+    )  # fmt: skip
+    shape = scene.shape(plain, turn)
+    need = memory.training(scene.arch, shape, config.lora, scene.on_card)
+    learnt = roofline.training(
+        scene.arch, scene.speed.device, tokens=turns * turn, seen_only=turns * turn,
+        recompute=config.gradient_checkpointing,
+        share=scene.speed.share("train", "bf16" if shape.compute == "bfloat16" else "fp32"),
+    )  # fmt: skip
+    adapters = (2 if config.guided else 1) * scene.arch.lora_weights(config.lora) * 4
+    scene.engine = ""
+    return Estimate(
+        scene.speed.seconds("child") + made.seconds + learnt, made.prompt_tokens, made.new_tokens,
+        round(turns * turn), need.device + made.device_bytes, need.host + made.host_bytes,
+        adapters * 7, NOTES,
+        f"set batch_size={max(1, config.batch_size // 2)}, gradient_checkpointing=true or a lower "
+        "engine.options.gpu_memory_utilization",
+    )  # fmt: skip
+
+
+def control(scene: Scene, arguments: Arguments) -> Estimate:
+    return _episodes(scene, arguments, _split(scene, arguments, "test"), arguments["config"])
+
+
+ESTIMATORS: dict[str, Callable[[Scene, Arguments], Estimate]] = {
+    "multiturn-problems": problems, "multiturn-train": train, "multiturn-evaluate": evaluate,
+    "multiturn-control": control, "multiturn-report": small(0.5),
+}  # fmt: skip

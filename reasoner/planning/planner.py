@@ -1,0 +1,135 @@
+"""Estimates of the planner's stages, by the stage's name.
+
+Assumed, and noted with the estimate: a plan of 60 tokens; 2.5 calls of the worker a plan, each of 90 tokens or of as
+many as it may write; half of the plans lead to the right answer.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from reasoner.config.smart import EngineConfig
+from reasoner.config.training import TrainConfig
+from reasoner.methods.planner.prompts import load_prompts
+from reasoner.planning import memory, roofline
+from reasoner.planning.estimate import Estimate, Scene
+from reasoner.planning.memory import TrainingShape
+from reasoner.planning.smart import CHAT, RIGHT, question_tokens, rows_of, small
+from reasoner.records import ArtifactRef
+
+Arguments = dict[str, Any]
+PLAN, CALLS, ANSWER = 60, 2.5, 90
+NOTES = (f"{PLAN} tokens a plan, {CALLS:g} worker calls of up to {ANSWER} tokens",)
+
+
+def prompt_tokens(scene: Scene, arguments: Arguments) -> float:
+    """Tokens of the planner's prompt."""
+    messages = load_prompts(arguments["prompt"].template).plan("")
+    return sum(scene.tokens.count(m["content"]) for m in messages) + question_tokens(scene, arguments) + CHAT
+
+
+def _carried_out(
+    scene: Scene, arguments: Arguments, plans: float, max_plan: int, engine: EngineConfig, questions: float
+) -> tuple[Estimate, Estimate]:
+    """Writing the plans, and the worker's calls for them."""
+    model: ArtifactRef = arguments["model"]
+    worker = arguments["worker"]
+    prompt = prompt_tokens(scene, arguments)
+    written = scene.generation(
+        model, engine, sequences=plans, groups=questions, shared=0, own=prompt, new=min(PLAN, max_plan)
+    )
+    called = scene.generation(
+        model, engine, sequences=plans * CALLS * worker.samples, shared=0, own=question_tokens(scene, arguments) + CHAT,
+        new=min(ANSWER, worker.decoding.max_tokens),
+    )  # fmt: skip
+    return written, called
+
+
+def _sum(written: Estimate, called: Estimate, **expected: Any) -> Estimate:
+    return Estimate(
+        written.seconds + called.seconds, written.prompt_tokens + called.prompt_tokens,
+        written.new_tokens + called.new_tokens, 0, max(written.device_bytes, called.device_bytes),
+        max(written.host_bytes, called.host_bytes), written.disk_bytes + called.disk_bytes, NOTES, written.remedy,
+        expected,
+    )  # fmt: skip
+
+
+def candidates(scene: Scene, arguments: Arguments) -> Estimate:
+    config, pool = arguments["config"], rows_of(scene, arguments, "pool")
+    made = _carried_out(
+        scene, arguments, pool * config.samples, config.decoding.max_tokens, arguments["engine"], pool
+    )
+    split = {s: rows_of(scene, arguments, s) for s in ("train", "validation")}
+    return _sum(*made, rows=pool * config.samples, **split, prompt=prompt_tokens(scene, arguments))
+
+
+def targets(scene: Scene, arguments: Arguments) -> Estimate:
+    """The share of questions for which one of the plans is right."""
+    facts, config = scene.facts(arguments["runs"]), arguments["config"]
+    solved = 1 - (1 - RIGHT) ** config.samples
+    most = config.max_records or float("inf")
+    number = {s: round(min(facts.get(s, 0) * solved * config.keep, most)) for s in ("train", "validation")}
+    return Estimate(0.5, expected={**number, "prompt": facts.get("prompt", 250)}, notes=NOTES)
+
+
+def train_sft(scene: Scene, arguments: Arguments) -> Estimate:
+    facts, config = scene.facts(arguments["records"]), arguments["config"].train
+    return scene.training(
+        config, records=facts.get("train", 0), validation=facts.get("validation", 0),
+        prompt=facts.get("prompt", 250), completion=PLAN,
+    )  # fmt: skip
+
+
+def arms(scene: Scene, arguments: Arguments) -> Estimate:
+    count = rows_of(scene, arguments, arguments["split"]) * len(arguments["names"])
+    most = arguments["config"].decoding.max_tokens
+    return _sum(*_carried_out(scene, arguments, count, most, arguments["engine"], count))
+
+
+def train_grpo(scene: Scene, arguments: Arguments) -> Estimate:
+    """Every step generates for all of its completions, scores them once without and once with a gradient."""
+    scene.engine = ""
+    grpo, engine = arguments["grpo"], arguments["engine"]
+    engine = engine.model_copy(update={"options": {**engine.options, **grpo.engine}})
+    each = grpo.batch_size * grpo.grad_accum
+    prompt = min(prompt_tokens(scene, arguments), grpo.max_prompt_length)
+    plans = float(grpo.max_steps * each)
+    step = {**arguments}
+    written, called = _carried_out(
+        scene, step, float(each), grpo.max_completion_length, engine, each / grpo.num_generations
+    )
+    length = prompt + min(PLAN, grpo.max_completion_length)
+    config = TrainConfig(
+        batch_size=grpo.batch_size, grad_accum=grpo.grad_accum, lora=grpo.lora, precision=grpo.precision,
+        gradient_checkpointing=grpo.gradient_checkpointing, nf4_above_gib=0 if grpo.load_in_4bit else None,
+        max_length=max(8, grpo.max_prompt_length + grpo.max_completion_length),
+    )  # fmt: skip
+    shape: TrainingShape = scene.shape(config, length)
+    need = memory.training(scene.arch, shape, grpo.lora, scene.on_card)
+    learnt = roofline.training(
+        scene.arch, scene.speed.device, tokens=plans * length, seen_only=plans * length,
+        recompute=grpo.gradient_checkpointing,
+        share=scene.speed.share("train", "bf16" if shape.compute == "bfloat16" else "fp32"),
+    )  # fmt: skip
+    start = scene.speed.seconds("child")
+    adapter = scene.arch.lora_weights(grpo.lora) * 4
+    scene.engine = ""
+    return Estimate(
+        start + grpo.max_steps * (written.seconds + called.seconds) + learnt,
+        grpo.max_steps * (written.prompt_tokens + called.prompt_tokens),
+        grpo.max_steps * (written.new_tokens + called.new_tokens), round(plans * length),
+        need.device + written.device_bytes, need.host + written.host_bytes,
+        adapter * (1 + 3 * (grpo.save_total_limit + 1)), NOTES,
+        f"set grpo.batch_size={max(1, grpo.batch_size // 2)} grpo.grad_accum={grpo.grad_accum * 2}, "
+        "grpo.gradient_checkpointing=true or a lower grpo.engine.gpu_memory_utilization",
+    )  # fmt: skip
+
+
+def merge(scene: Scene, arguments: Arguments) -> Estimate:
+    return scene.merging()
+
+
+ESTIMATORS: dict[str, Callable[[Scene, Arguments], Estimate]] = {
+    "plan-candidates": candidates, "plan-targets": targets, "planner-sft": train_sft, "plan-arms": arms,
+    "plan-gate": small(0.1), "planner-grpo": train_grpo, "planner-merge": merge, "planner-evaluation": small(1.0),
+    "planner-report": small(0.5), "publish": small(5.0),
+}  # fmt: skip
