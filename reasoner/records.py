@@ -34,7 +34,7 @@ class Record:
 class Strategy(StrEnum):
     """How a solution is written. The value is the word used in files, options and columns."""
 
-    _ignore_ = ("_members", "_added")
+    _ignore_ = ["_members", "_added"]  # noqa: RUF012  (enum takes it away)
 
     COT = "cot"
     """Chain of Thought: prose steps."""

@@ -119,7 +119,7 @@ def _start(stage: "Stage", arguments: dict[str, Any], tag: str) -> FlowRun:
     started: Any = run_deployment(
         DEPLOYMENT, parameters=parameters, tags=[tag], flow_run_name=stage.label(arguments), timeout=0
     )
-    return started  # type: ignore[no-any-return]
+    return started
 
 
 def _result(run: FlowRun) -> dict[str, Any]:

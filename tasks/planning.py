@@ -169,7 +169,7 @@ def make_plan(
 
 def _refusals(owed: Sequence[Step], scene: Scene, home: Home) -> tuple[str, ...]:
     """What does not fit, each thing once."""
-    lines = []
+    lines: list[str] = []
     for step in owed:
         what = step.estimate
         line = fit.memory_refusal(

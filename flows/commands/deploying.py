@@ -112,7 +112,7 @@ def install_automation() -> Told:
     except ValueError:
         run_coro_as_sync(wanted.acreate())
         return Told(wanted.name, f"created: no heartbeat for {seconds} s makes a run Crashed")
-    if there.trigger.within == wanted.trigger.within and there.enabled:
+    if getattr(there.trigger, "within", None) == SILENCE and there.enabled:
         return Told(wanted.name, "was there already")
     run_coro_as_sync(there.adelete())
     run_coro_as_sync(wanted.acreate())

@@ -58,7 +58,7 @@ def candidates(scene: Scene, arguments: Arguments) -> Estimate:
     made = _carried_out(
         scene, arguments, pool * config.samples, config.decoding.max_tokens, arguments["engine"], pool
     )
-    split = {s: rows_of(scene, arguments, s) for s in ("train", "validation")}
+    split: dict[str, Any] = {s: rows_of(scene, arguments, s) for s in ("train", "validation")}
     return _sum(*made, rows=pool * config.samples, **split, prompt=prompt_tokens(scene, arguments))
 
 
