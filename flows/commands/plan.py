@@ -93,7 +93,9 @@ def _calibrate(name: str, overrides: Sequence[str], home: Home) -> None:
     folder = resolve(config.model, home.path).folder
     found = here()
     found = measure_cpu() if found.is_cpu else found
-    train: Any = getattr(config, "train", None) or getattr(getattr(config, "sft", None), "train", TrainConfig())
+    train: Any = getattr(config, "train", None) or getattr(
+        getattr(config, "sft", None), "train", TrainConfig()
+    )
     result = measure.measure(
         folder, config.model.path, config.engine, train, found, home,
         lambda line: print(line, file=sys.stderr, flush=True),
