@@ -162,7 +162,7 @@ def make_plan(
             flow(name, list(overrides))
     steps = tuple(walk.steps)
     owed = [step for step in steps if step.state != CACHED]
-    basis = speed.found.words if speed.found else "not calibrated: published shares of the roofline"
+    basis = speed.words
     overhead = speed.seconds("flow") + speed.seconds("stage") * len(owed)
     return Plan(name, speed.device.name, basis, overhead, steps, _refusals(owed, walk.scene, home))
 
