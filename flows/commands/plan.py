@@ -107,12 +107,16 @@ def _calibrate(name: str, overrides: Sequence[str], home: Home) -> None:
 
 def _check(made: Plan, name: str, overrides: Sequence[str], home: Home, as_json: bool) -> None:
     """Every gate a line; exit status 1 where one does not pass."""
+    from reasoner.models import resolve
     from reasoner.planning.architecture import folder_of
     from reasoner.preflight.check import examine
 
     config: Any = load(name, overrides, section_of(name))
+    folder = folder_of(config.model, home.path)
+    if folder is None and config.model.path.lower().endswith(".gguf"):
+        folder = resolve(config.model, home.path).folder  # converted once, from a file that is here
     found = []
-    for finding in examine(config, folder_of(config.model, home.path), made.device, made.refusals):
+    for finding in examine(config, folder, made.device, made.refusals):
         found.append(finding)
         if not as_json:
             print(f"{'ok    ' if finding.passed else 'FAILED'} {finding.gate}: {finding.line}", flush=True)
