@@ -51,7 +51,9 @@ def make(
     name: str, overrides: Sequence[str], home: Home, on: str | None = None, benchmark: bool = True
 ) -> Plan:
     """The plan for the device `on`, or for this machine's. Without `benchmark` nothing is measured or written."""
-    wanted = device.find(on) if on else here()
+    mine = here() if on in (None, "cpu") or Path("/dev/nvidiactl").exists() else device.unmeasured_cpu()
+    wanted = device.find(on) if on else mine
+    elsewhere = wanted.name != mine.name and not wanted.is_cpu
     found = calibration.read(home.path)
     if wanted.is_cpu and (found is None or not found.device.is_cpu) and benchmark:
         found = measure.only_processor(measure_cpu())
@@ -63,7 +65,7 @@ def make(
     # Where numbers are shown besides the report needs what only a finished run has; it decides no stage.
     quiet = ["use_wandb=false"] if method_of(name) in MULTI_TURN else []
     flow = find(name).flow().fn
-    return make_plan(name, flow, [*overrides, *quiet], config.model, home, wanted, found)
+    return make_plan(name, flow, [*overrides, *quiet], config.model, home, wanted, found, elsewhere)
 
 
 def here() -> Device:
