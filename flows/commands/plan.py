@@ -51,9 +51,8 @@ def make(
     name: str, overrides: Sequence[str], home: Home, on: str | None = None, benchmark: bool = True
 ) -> Plan:
     """The plan for the device `on`, or for this machine's. Without `benchmark` nothing is measured or written."""
-    mine = here() if on in (None, "cpu") or Path("/dev/nvidiactl").exists() else device.unmeasured_cpu()
-    wanted = device.find(on) if on else mine
-    elsewhere = wanted.name != mine.name and not wanted.is_cpu
+    wanted = device.find(on) if on else here()
+    elsewhere = not wanted.is_cpu and not Path("/dev/nvidiactl").exists()
     found = calibration.read(home.path)
     if wanted.is_cpu and (found is None or not found.device.is_cpu) and benchmark:
         found = measure.only_processor(measure_cpu())
