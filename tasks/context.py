@@ -71,7 +71,7 @@ class RunContext:
 
     def note_time(self, key: str, label: str, ref: ArtifactRef, seconds: float) -> None:
         """One line in the run's folder for a stage that was computed: what `reasoner plan RUN --actual` compares."""
-        with contextlib.suppress(ArtifactError):
+        with contextlib.suppress(ArtifactError, OSError):  # a run does not end for a line of its diary
             counted = self.store.manifest(ref).metadata
             row = {"key": key, "label": label, "seconds": round(seconds, 3), **measured(counted)}
             with (self.folder / TIMINGS).open("a", encoding="utf-8") as file:
@@ -101,7 +101,8 @@ class RunContext:
 
 def measured(metadata: dict[str, Any]) -> dict[str, float]:
     """What a stage counted that a plan predicts: tokens that were made now, peaks of memory."""
-    metrics = metadata.get("metrics") or metadata.get("parity") or {}
+    found_there = metadata.get("metrics") or metadata.get("parity")
+    metrics = found_there if isinstance(found_there, dict) else {}
     found: dict[str, float] = {}
     if metadata.get("owed"):
         found["new_tokens"] = metadata.get("tokens", 0)

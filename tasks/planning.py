@@ -32,6 +32,8 @@ from tasks.stage import Stage, VerifiedRefSerializer
 
 Estimator = Callable[[Scene, dict[str, Any]], Estimate]
 ESTIMATORS: dict[str, Estimator] = {**smart.ESTIMATORS, **planner.ESTIMATORS, **multiturn.ESTIMATORS}
+ANY = 1 << 60
+"""Main memory of a machine that is not this one."""
 UNKNOWN = Estimate(1.0, notes=("no estimate for this stage",))
 
 
@@ -143,9 +145,12 @@ def _differences(old: Any, new: Any, name: str = "") -> list[str]:
 
 def make_plan(
     name: str, flow: Callable[..., Any], overrides: Sequence[str], model: ModelConfig, home: Home, device: Device,
-    calibration: Calibration | None,
+    calibration: Calibration | None, elsewhere: bool = False,
 ) -> Plan:  # fmt: skip
-    """Walk `flow` for the configuration `name`. Raises what the configuration's own checks raise."""
+    """Walk `flow` for the configuration `name`. Raises what the configuration's own checks raise.
+
+    `elsewhere`: the run is planned for another machine, of whose main memory and disk nothing is known.
+    """
     speed = Speed.of(device, calibration)
     folder = folder_of(model, home.path)
     tokens, arch = Tokens(folder), architecture_of(model, home.path)
@@ -153,7 +158,7 @@ def make_plan(
     def scene(walk: Rehearsal) -> Scene:
         return Scene(
             speed, arch, tokens, lambda ref: facts.facts_of(ref, tokens.count), len(os.sched_getaffinity(0)),
-            host_memory()[1],
+            ANY if elsewhere else host_memory()[1],
         )  # fmt: skip
 
     with tempfile.TemporaryDirectory(prefix="reasoner-plan-") as scratch:
@@ -162,12 +167,13 @@ def make_plan(
             flow(name, list(overrides))
     steps = tuple(walk.steps)
     owed = [step for step in steps if step.state != CACHED]
-    basis = speed.found.words if speed.found else "not calibrated: published shares of the roofline"
+    basis = speed.words
     overhead = speed.seconds("flow") + speed.seconds("stage") * len(owed)
-    return Plan(name, speed.device.name, basis, overhead, steps, _refusals(owed, walk.scene, home))
+    refusals = _refusals(owed, walk.scene, None if elsewhere else home)
+    return Plan(name, speed.device.name, basis, overhead, steps, refusals)
 
 
-def _refusals(owed: Sequence[Step], scene: Scene, home: Home) -> tuple[str, ...]:
+def _refusals(owed: Sequence[Step], scene: Scene, home: Home | None) -> tuple[str, ...]:
     """What does not fit, each thing once."""
     lines: list[str] = []
     for step in owed:
@@ -177,5 +183,6 @@ def _refusals(owed: Sequence[Step], scene: Scene, home: Home) -> tuple[str, ...]
         )
         if line and not any(line.partition(" needs ")[2] == seen.partition(" needs ")[2] for seen in lines):
             lines.append(line)
-    disk = fit.disk_refusal(sum(step.estimate.disk_bytes for step in owed), home.path)
+    needed = sum(step.estimate.disk_bytes for step in owed)
+    disk = fit.disk_refusal(needed, home.path) if home is not None else ""
     return (*lines, *([disk] if disk else []))

@@ -52,6 +52,7 @@ def make(
 ) -> Plan:
     """The plan for the device `on`, or for this machine's. Without `benchmark` nothing is measured or written."""
     wanted = device.find(on) if on else here()
+    elsewhere = not wanted.is_cpu and not Path("/dev/nvidiactl").exists()
     found = calibration.read(home.path)
     if wanted.is_cpu and (found is None or not found.device.is_cpu) and benchmark:
         found = measure.only_processor(measure_cpu())
@@ -63,7 +64,7 @@ def make(
     # Where numbers are shown besides the report needs what only a finished run has; it decides no stage.
     quiet = ["use_wandb=false"] if method_of(name) in MULTI_TURN else []
     flow = find(name).flow().fn
-    return make_plan(name, flow, [*overrides, *quiet], config.model, home, wanted, found)
+    return make_plan(name, flow, [*overrides, *quiet], config.model, home, wanted, found, elsewhere)
 
 
 def here() -> Device:
@@ -109,12 +110,16 @@ def _calibrate(name: str, overrides: Sequence[str], home: Home) -> None:
 
 def _check(made: Plan, name: str, overrides: Sequence[str], home: Home, as_json: bool) -> None:
     """Every gate a line; exit status 1 where one does not pass."""
+    from reasoner.models import resolve
     from reasoner.planning.architecture import folder_of
     from reasoner.preflight.check import examine
 
     config: Any = load(name, overrides, section_of(name))
+    folder = folder_of(config.model, home.path)
+    if folder is None and config.model.path.lower().endswith(".gguf"):
+        folder = resolve(config.model, home.path).folder  # converted once, from a file that is here
     found = []
-    for finding in examine(config, folder_of(config.model, home.path), made.device, made.refusals):
+    for finding in examine(config, folder, made.device, made.refusals):
         found.append(finding)
         if not as_json:
             print(f"{'ok    ' if finding.passed else 'FAILED'} {finding.gate}: {finding.line}", flush=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from reasoner.errors import DataError
 from reasoner.planning.device import Device
-from reasoner.planning.roofline import Efficiency
+from reasoner.planning.roofline import ON_CPU, Efficiency
 from reasoner.store.durable import replace_file
 
 SCHEMA = 1
@@ -87,12 +87,23 @@ class Speed:
 
     def share(self, kind: str, *names: str) -> float:
         """Reached share of the roofline: `share("decode", "vllm", "float32")`."""
-        default: float = getattr(Efficiency(), kind)
+        default: float = getattr(ON_CPU if self.device.is_cpu else Efficiency(), kind)
         return float(self.found.shares.get("-".join((kind, *names)), default)) if self.found else default
 
     def seconds(self, name: str) -> float:
         measured = self.found.seconds if self.found else {}
         return float(measured.get(name, SECONDS[name]))
+
+    @property
+    def words(self) -> str:
+        """What the estimates stand on, for the head of a plan."""
+        if self.found is None:
+            return "not calibrated (reasoner plan NAME --calibrate): usual shares of the roofline"
+        if not self.found.shares:
+            return (
+                "processor measured, engine and training not (reasoner plan NAME --calibrate): usual shares"
+            )
+        return self.found.words
 
     @classmethod
     def of(cls, device: Device, found: Calibration | None) -> "Speed":

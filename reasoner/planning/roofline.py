@@ -28,6 +28,11 @@ class Efficiency(Record):
     train: float = 0.4
 
 
+ON_CPU = Efficiency(prefill=0.95, decode=1.1, train=0.67)
+"""On a processor, whose roofline is a measured product of matrices: from the few-shot stages and the first training of
+one run of the demo on two cores (vLLM and torch, float32)."""
+
+
 def decode_step(
     arch: Architecture, device: Device, batch: float, context: float, dtype: str, share: float
 ) -> float:

@@ -34,7 +34,9 @@ def require_room(
     )  # fmt: skip
     free = host_memory()[1] + memory.PROCESS  # this process has taken its own share already
     need = memory.training(arch, replace(shape, batch=1) if on_card else shape, config.lora, on_card)
-    device = Device("the card" if on_card else "cpu", 0, 0, device_bytes or 0, 0)
+    # What is free on a card is free beside the context that asked for it.
+    room = device_bytes + memory.CONTEXT if device_bytes is not None else 0
+    device = Device("the card" if on_card else "cpu", 0, 0, room, 0)
     remedy = fit.training_remedy(arch, shape, config.grad_accum, config.lora, device, free)
     line = fit.memory_refusal("training", need.device, need.host, device, free, remedy)
     line = line or fit.disk_refusal(

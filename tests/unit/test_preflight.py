@@ -143,7 +143,7 @@ def test_a_card_with_too_little_memory_is_refused_with_what_fits(tmp_path: Path)
     require(config, tmp_path, 40 << 30)
     require(config, tmp_path, 3 << 29, 500)  # one record fits, and the run halves the micro-batch itself
     with pytest.raises(TrainingError, match=r"on the card.*(compute\.micro_batch=|take a smaller model)"):
-        require(config, tmp_path, 1 << 30, 500)
+        require(config, tmp_path, 1 << 29, 500)
 
 
 def test_main_memory_and_disk_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
