@@ -23,7 +23,7 @@ from reasoner.store.removal import last_used
 
 DAY = 24 * 3600.0
 MARGIN = 60.0
-"""Seconds by which the clock of a file system may go after that of a process."""
+"""Seconds by which the times of files may lag behind a process's clock: milliseconds here, more on a network."""
 DIGEST = re.compile(r"[0-9a-f]{64}")
 FINISHED, RUNNING, UNFINISHED = "done", "running", "unfinished"
 
@@ -104,7 +104,7 @@ class Reach:
 def look(home: Home, known: Known, now: float, keep_days: float) -> Reach:
     """Take stock of a home folder. Raises DataError where the file of releases cannot be read: it holds roots."""
     live = live_runs(home)
-    since = min([now - keep_days * DAY, *(one.since - MARGIN for one in live)])
+    since = min([now - keep_days * DAY, *(one.since for one in live)]) - MARGIN
     reach = Reach(home, known, _runs(home, {one.run for one in live}), live, since, _releases(home))
     reach.artifacts = known.store.list()
     roots = {ref.digest for run in reach.kept_runs for ref in run.refs()}
