@@ -53,14 +53,15 @@ def append(folder: Path, state: str, call: Call) -> None:
 def read(folder: Path) -> list[Row]:
     """The last row of each key, in the order in which the keys first came; empty where there is no journal."""
     rows: dict[str, Row] = {}
-    for row in _rows(folder / FILE):
+    for row in every_row(folder):
         rows[row.call.key] = row
     return list(rows.values())
 
 
-def _rows(path: Path) -> Iterator[Row]:
+def every_row(folder: Path) -> Iterator[Row]:
+    """All rows as they were written: a stage that is called twice has rows of both calls."""
     try:
-        data = path.read_bytes()
+        data = (folder / FILE).read_bytes()
     except OSError:
         return
     for line in data.splitlines():

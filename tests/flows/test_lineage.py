@@ -101,7 +101,9 @@ def test_edges_timelines_and_reasons(home: Path) -> None:
     asked = next(a for a in followed.asked if a.call.stage == "lineage-join")
     known = Known(Store(home / "artifacts"), [a.call for a in followed.asked])
     answer = why.explain(asked, known.all("lineage-join"), known.call, {})
-    assert {(c.path, c.after) for change in answer.changes for c in change.roots()} == {("config.temperature", 0.2)}
+    assert {(c.path, c.after) for change in answer.changes for c in change.roots()} == {
+        ("config.temperature", 0.2)
+    }
     assert not (home / "runs" / named(3)).exists(), "a rehearsal leaves nothing"
 
     pipeline(named(4), ["0.7"])
@@ -109,7 +111,7 @@ def test_edges_timelines_and_reasons(home: Path) -> None:
 
 
 def test_sweeps_in_the_middle_of_a_run_take_nothing_that_it_uses(home: Path) -> None:
-    """Every stage sweeps with `--keep-days 0` while it is computed: once from nothing, once over an old run's things."""
+    """Every stage sweeps with `--keep-days 0` while it is computed: the second time over an old run's."""
     swept.append({})
     first = pipeline(named(1), ["0.0"])
     (home / "runs" / named(1) / "result.json").unlink()  # now nothing reaches what it made
@@ -118,7 +120,9 @@ def test_sweeps_in_the_middle_of_a_run_take_nothing_that_it_uses(home: Path) -> 
     old = {ref.digest for ref in Store(home / "artifacts").list()}
     second = pipeline(named(2), ["0.5"])
     there = {ref.digest for ref in Store(home / "artifacts").list()}
-    assert len(old) == 5 and second.digest in there and not old & there, "what only the old run had made is gone"
+    assert len(old) == 5 and second.digest in there and not old & there, (
+        "what only the old run had made is gone"
+    )
     assert len(there) == 5 and pipeline(named(3), ["0.0"]) == first, "and can be made again"
 
 

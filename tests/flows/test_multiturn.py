@@ -16,6 +16,7 @@ from reasoner.records import ArtifactRef
 from reasoner.store import Store, open_ref
 from tests.support import signal
 from tests.support.commands import start
+from tests.support.graph import check_edges
 from tests.support.problems import FIXTURES
 from tests.support.tiny_llama import make_model
 
@@ -52,6 +53,7 @@ def test_feedback_is_learnt_and_the_controls_show_that_it_is_used(
 ) -> None:
     given = words(tmp_path, ready, "hint", iterations=24)
     first = multiturn("mlmt-math", given)
+    assert check_edges(home) > 20
     found = facts(first)
     before, after = (row["two_turns"] for row in found["rows"])
     assert before["n"] == after["n"] == 12 and before["acc_t2"]["k"] <= 6 and after["acc_t2"]["k"] >= 11

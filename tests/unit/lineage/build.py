@@ -46,14 +46,18 @@ class Built:
         self.calls[ref.digest] = Call(stage, facts["label"], version, key, encoded, facts["external"], ref)
         return ref
 
-    def chain(self, seed: int = 0, temperature: float = 0.0, lr: float = 0.1, note: str = "") -> list[ArtifactRef]:
+    def chain(
+        self, seed: int = 0, temperature: float = 0.0, lr: float = 0.1, note: str = ""
+    ) -> list[ArtifactRef]:
         """Problems, base, completions, verdicts, records, adapter, merged model: what a small method makes."""
         tag = f"{note} {seed}"
-        problems = self.put("problems", "problems", f"p {tag}", seed=seed, data={"pool": {"mine": {"limit": 3}}})
+        problems = self.put(
+            "problems", "problems", f"p {tag}", seed=seed, data={"pool": {"mine": {"limit": 3}}}
+        )
         base = self.put("model", "model", "base", model={"path": "base-1b", "revision": None})
         few_shot = {"shots": 8, "decoding": {"temperature": temperature}}
-        said = self.put("few-shot", "completions", f"c {tag} {temperature}", label="few-shot cot pool", problems=problems,
-                        model=base, few_shot=few_shot, engine=ENGINE, seed=seed)  # fmt: skip
+        said = self.put("few-shot", "completions", f"c {tag} {temperature}", label="few-shot cot pool",
+                        problems=problems, model=base, few_shot=few_shot, engine=ENGINE, seed=seed)  # fmt: skip
         judged = self.put("verify", "attempts", f"v {tag} {temperature}", label="verify few-shot cot pool",
                           completions=said, config={"timeout": 2.0})  # fmt: skip
         records = self.put("records-epoch1", "records", f"r {tag} {temperature}", problems=problems,
@@ -64,7 +68,9 @@ class Built:
                           adapter=adapter, records=records, epoch=1)  # fmt: skip
         return [problems, base, said, judged, records, adapter, merged]
 
-    def run(self, number: int, refs: list[ArtifactRef], *, done: bool = True, state: str = journal.MADE) -> Path:
+    def run(
+        self, number: int, refs: list[ArtifactRef], *, done: bool = True, state: str = journal.MADE
+    ) -> Path:
         """A run's folder with a journal of these artifacts; finished with the last of them as its model."""
         folder = self.home.runs / f"smart-demo-{run_id(number)}"
         folder.mkdir()

@@ -68,7 +68,9 @@ def test_the_nearest_is_the_one_with_the_fewest_changes(built: Built) -> None:
 
 def test_version_and_prompt_are_inputs_too(built: Built) -> None:
     built.put("answer", "completions", "one", version=1, external={"user": "Solve it."}, n=1)
-    wanted = made(built, built.put("answer", "completions", "two", version=2, external={"user": "Do it."}, n=1))
+    wanted = made(
+        built, built.put("answer", "completions", "two", version=2, external={"user": "Do it."}, n=1)
+    )
     assert told(answer(built, wanted)) == [
         "stage version: 1 -> 2", "prompt text.user: Solve it. -> Do it.",
     ]  # fmt: skip
@@ -91,7 +93,9 @@ def test_an_older_artifact_that_does_not_say_what_lay_outside(built: Built) -> N
 def test_equal_inputs_with_other_content_show_the_environment(built: Built) -> None:
     """The same key made twice with different content: the environment is all that can be the cause."""
     one = built.put("few-shot", "completions", "first", seed=1, environment={"packages": {"torch": "2.12.0"}})
-    other = built.put("few-shot", "completions", "second", seed=1, environment={"packages": {"torch": "2.13.0"}})
+    other = built.put(
+        "few-shot", "completions", "second", seed=1, environment={"packages": {"torch": "2.13.0"}}
+    )
     built.put("verify", "attempts", "v1", completions=one)
     wanted = made(built, built.put("verify", "attempts", "v2", completions=other))
     lines = told(answer(built, wanted))
@@ -102,15 +106,24 @@ def test_equal_inputs_with_other_content_show_the_environment(built: Built) -> N
 
 
 def test_one_more_input_does_not_move_the_others(built: Built) -> None:
-    parts = [built.put("verify", "attempts", name, label=f"verify {name}", of=name) for name in ("cot", "sub", "pot")]
+    parts = [
+        built.put("verify", "attempts", name, label=f"verify {name}", of=name)
+        for name in ("cot", "sub", "pot")
+    ]
     built.put("records", "records", "r1", attempts=[parts[0], parts[2]])
     wanted = made(built, built.put("records", "records", "r2", attempts=parts))
-    assert told(answer(built, wanted)) == [f"attempts[verify sub]: (absent) -> attempts {parts[1].digest[:12]}"]
+    assert told(answer(built, wanted)) == [
+        f"attempts[verify sub]: (absent) -> attempts {parts[1].digest[:12]}"
+    ]
 
 
 def test_what_is_kept_or_gone_needs_no_comparison(built: Built) -> None:
     ref = built.put("train", "adapter", "a", lr=1)
-    for state, words in ((why.KEPT, "is kept"), (why.GONE, "has to run again"), (why.CACHED, "from the cache")):
+    for state, words in (
+        (why.KEPT, "is kept"),
+        (why.GONE, "has to run again"),
+        (why.CACHED, "from the cache"),
+    ):
         assert words in next(why.lines([answer(built, made(built, ref), state)]))
     alone = answer(built, made(built, ref))
     assert alone.near is None and "it is the first" in next(why.lines([alone]))
@@ -120,4 +133,7 @@ def test_another_environment_is_told_but_is_no_reason(built: Built) -> None:
     built.put("train", "adapter", "a", lr=1)
     wanted = made(built, built.put("train", "adapter", "b", lr=2))
     lines = told(answer(built, wanted, packages={"torch": "2.14.0"}, revision="abc", dirty=False))
-    assert lines == ["lr: 1 -> 2", "also, but no part of the key: environment.packages.torch: 2.13.0 -> 2.14.0"]
+    assert lines == [
+        "lr: 1 -> 2",
+        "also, but no part of the key: environment.packages.torch: 2.13.0 -> 2.14.0",
+    ]

@@ -1,6 +1,6 @@
 """Where a model came from, by whatever name it is asked for.
 
-Wrong if a root is missing, if a run is told another run's inputs, or if a name that means nothing costs more than a line.
+Wrong if a root is missing, if a run is told another run's inputs, or if a name of nothing costs more than a line.
 """
 
 import json
@@ -36,7 +36,9 @@ def test_the_tree_reaches_every_root_once(built: Built) -> None:
     )  # fmt: skip
     by_name = {node.name: node for node in root.walk()}
     assert by_name["few-shot cot pool"].settings()["few_shot.decoding.temperature"] == 0.7
-    assert by_name["problems"].settings()["seed"] == 5 and by_name["model"].settings() == {"model.path": "base-1b"}
+    assert by_name["problems"].settings()["seed"] == 5 and by_name["model"].settings() == {
+        "model.path": "base-1b"
+    }
 
 
 def test_defaults_are_left_out_of_the_settings(built: Built) -> None:
@@ -68,7 +70,9 @@ def test_a_run_is_told_its_own_inputs_though_another_came_to_the_same_content(bu
     ref, calls = find_model(folder.name, built.home, Known(built.store))
     assert stages(tree(ref, Known(built.store, calls))) == ["problems", "records"]
     assert [node.ref for node in tree(ref, Known(built.store, calls)).walk()][1] == other
-    assert [node.ref for node in tree(ref, Known(built.store)).walk()][1] == one, "the manifest keeps the first"
+    assert [node.ref for node in tree(ref, Known(built.store)).walk()][1] == one, (
+        "the manifest keeps the first"
+    )
 
 
 def test_an_unfinished_run_is_asked_for_its_last_model(built: Built) -> None:
@@ -98,7 +102,11 @@ def test_the_page_and_its_json(built: Built, capsys: pytest.CaptureFixture[str])
     assert "seeds       5" in lines and any(line.startswith("code        abc torch 2.13.0") for line in lines)
     tell(refs[-1].digest, as_json=True, full=False)
     row = json.loads(capsys.readouterr().out)
-    assert row["stage"] == "merge" and {i["argument"] for i in row["inputs"]} == {"model", "adapter", "records"}
+    assert row["stage"] == "merge" and {i["argument"] for i in row["inputs"]} == {
+        "model",
+        "adapter",
+        "records",
+    }
 
 
 @pytest.mark.parametrize(
