@@ -49,6 +49,8 @@ class RunContext:
     """Answers for stages where none is to be run: see `tasks.rehearsal`."""
     computed: set[str] = field(default_factory=set)
     """Keys of the stages that this process computed."""
+    called: bool = False
+    """Whether this is the flow that calls stages, and not a child that computes one of them."""
 
     def started(self, call: Call) -> None:
         """A stage begins to be computed."""
@@ -57,6 +59,7 @@ class RunContext:
 
     def ended(self, call: Call) -> None:
         """A stage's artifact is there."""
+        self.called = True
         journal.append(self.folder, journal.MADE if call.key in self.computed else journal.CACHED, call)
 
     def save_config(self, config: Section) -> None:
@@ -178,6 +181,8 @@ def run_context(
         token = _current.set(context)
         try:
             yield context
+            if context.called:
+                journal.finish(folder)
         finally:
             _current.reset(token)
             context.progress.close()

@@ -120,13 +120,14 @@ def _runs(home: Home, live: set[str]) -> list[Run]:
     for folder in sorted(home.runs.glob("*/")):
         size, touched = measure(folder)
         result = _result(folder / "result.json")
-        state = RUNNING if folder.name in live else FINISHED if result is not None else UNFINISHED
+        ended = result is not None or (folder / journal.FINISHED).is_file()
+        state = RUNNING if folder.name in live else FINISHED if ended else UNFINISHED
         found.append(Run(folder, state, size, touched, tuple(journal.read(folder)), result or ()))
     return found
 
 
 def _result(path: Path) -> tuple[ArtifactRef, ...] | None:
-    """References of a finished run; None for one that is not finished."""
+    """References of a run's result; None where it has none."""
     try:
         return tuple(ref for _, ref in refs_of(json.loads(path.read_bytes())))
     except (OSError, ValueError):

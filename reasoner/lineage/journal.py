@@ -15,7 +15,7 @@ from typing import Any
 from reasoner.lineage.calls import Call
 from reasoner.records import ArtifactRef
 
-FILE = "stages.jsonl"
+FILE, FINISHED = "stages.jsonl", "finished"
 STARTED, MADE, CACHED = "started", "made", "cached"
 
 
@@ -48,6 +48,11 @@ def append(folder: Path, state: str, call: Call) -> None:
         os.write(fd, line.encode())
     finally:
         os.close(fd)
+
+
+def finish(folder: Path) -> None:
+    """Note that the run came to its end: what it made stays as long as its folder does."""
+    (folder / FINISHED).touch()
 
 
 def read(folder: Path) -> list[Row]:

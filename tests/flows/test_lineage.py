@@ -80,6 +80,12 @@ def named(run_id: int) -> str:
     return f"lineage-00000000-0000-0000-0000-{run_id:012d}"
 
 
+def forget(home: Path, number: int) -> None:
+    """Let a run look as if it had been cut off."""
+    for name in ("result.json", journal.FINISHED):
+        (home / "runs" / named(number) / name).unlink()
+
+
 @pytest.fixture(autouse=True)
 def quiet() -> None:
     swept.clear()
@@ -114,7 +120,7 @@ def test_sweeps_in_the_middle_of_a_run_take_nothing_that_it_uses(home: Path) -> 
     """Every stage sweeps with `--keep-days 0` while it is computed: the second time over an old run's."""
     swept.append({})
     first = pipeline(named(1), ["0.0"])
-    (home / "runs" / named(1) / "result.json").unlink()  # now nothing reaches what it made
+    forget(home, 1)  # now nothing reaches what it made
     for path in [*home.rglob("*"), home]:
         os.utime(path, (0, 0))
     old = {ref.digest for ref in Store(home / "artifacts").list()}
@@ -145,7 +151,7 @@ def test_runs_and_sweeps_at_the_same_time(home: Path, monkeypatch: pytest.Monkey
         for number in range(8):
             ref = pipeline(named(number), [str(number % 2)])
             assert (open_ref(ref) / "a.txt").read_text().startswith(f"one {number % 2}")
-            (home / "runs" / named(number) / "result.json").unlink()
+            forget(home, number)
     finally:
         done.set()
         thread.join()
