@@ -230,11 +230,12 @@ class TrainingExample(Record):
         object.__setattr__(self, "tried", tuple(self.tried))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class ArtifactRef(Record):
     """A reference to a stored artifact: what kind it is, the digest of its content, and where it lies.
 
-    Only references travel between stages. Two references are the same content when their digests are equal.
+    Only references travel between stages. Two references are the same content when their digests are equal. They can be
+    weakly referenced, by which Prefect tells a reference from another one at the same address.
     """
 
     kind: str

@@ -50,6 +50,8 @@ class RunContext:
     progress: Progress = field(default_factory=Progress)
     computed: set[str] = field(default_factory=set)
     """Keys of the stages that this process computed."""
+    called: bool = False
+    """Whether this is the flow that calls stages, and not a child that computes one of them."""
 
     def started(self, call: Call) -> None:
         """A stage begins to be computed."""
@@ -58,6 +60,7 @@ class RunContext:
 
     def ended(self, call: Call) -> None:
         """A stage's artifact is there."""
+        self.called = True
         journal.append(self.folder, journal.MADE if call.key in self.computed else journal.CACHED, call)
 
     def save_config(self, config: Section) -> None:
@@ -218,6 +221,8 @@ def run_context(
         try:
             with clean_errors():
                 yield context
+            if context.called:
+                journal.finish(folder)
         finally:
             _current.reset(token)
             context.progress.close()

@@ -24,7 +24,7 @@ from typing import Any, Literal, get_type_hints
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import CacheKeyFnPolicy
-from prefect.context import TaskRunContext
+from prefect.context import FlowRunContext, TaskRunContext
 from prefect.serializers import Serializer
 from prefect.transactions import IsolationLevel
 from pydantic import TypeAdapter
@@ -110,6 +110,7 @@ class Stage:
         results.mkdir(parents=True, exist_ok=True)
         named = self._task.with_options(result_storage=results, task_run_name=self.label(arguments))
         ref: ArtifactRef = named(**arguments)
+        _untrack_fields(ref)
         context.ended(replace(self.call(arguments), ref=ref))
         if not (results / self.key(arguments)).exists():
             # Prefect only logs it: a run that is complete would be made again without anybody knowing why.
@@ -229,6 +230,18 @@ def stage(
 ) -> Callable[[Callable[..., Path | None]], Stage]:
     """Decorate a stage function. Raise `version` whenever its result would change for the same inputs."""
     return lambda function: Stage(function, name, kind, version, gpu, outside, external, label)
+
+
+def _untrack_fields(ref: ArtifactRef) -> None:
+    """Let the run graph know this reference by itself alone.
+
+    Prefect 3.7 links a task run to the fields of its result too, by identity. The string `kind` is one object for all
+    artifacts of a kind, so that edges were drawn from the last of them to whatever took any of them.
+    """
+    flow = FlowRunContext.get()
+    if flow is not None:
+        for value in (ref.kind, ref.digest, ref.uri):
+            flow.run_results.pop(id(value), None)
 
 
 def _complete(metadata: dict[str, Any], started: float) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from reasoner.store.removal import last_used
 
 DAY = 24 * 3600.0
 MARGIN = 60.0
-"""Seconds by which the clock of a file system may go after that of a process."""
+"""Seconds by which the times of files may lag behind a process's clock: milliseconds here, more on a network."""
 DIGEST = re.compile(r"[0-9a-f]{64}")
 FINISHED, RUNNING, UNFINISHED = "done", "running", "unfinished"
 
@@ -104,7 +104,7 @@ class Reach:
 def look(home: Home, known: Known, now: float, keep_days: float) -> Reach:
     """Take stock of a home folder. Raises DataError where the file of releases cannot be read: it holds roots."""
     live = live_runs(home)
-    since = min([now - keep_days * DAY, *(one.since - MARGIN for one in live)])
+    since = min([now - keep_days * DAY, *(one.since for one in live)]) - MARGIN
     reach = Reach(home, known, _runs(home, {one.run for one in live}), live, since, _releases(home))
     reach.artifacts = known.store.list()
     roots = {ref.digest for run in reach.kept_runs for ref in run.refs()}
@@ -120,13 +120,14 @@ def _runs(home: Home, live: set[str]) -> list[Run]:
     for folder in sorted(home.runs.glob("*/")):
         size, touched = measure(folder)
         result = _result(folder / "result.json")
-        state = RUNNING if folder.name in live else FINISHED if result is not None else UNFINISHED
+        ended = result is not None or (folder / journal.FINISHED).is_file()
+        state = RUNNING if folder.name in live else FINISHED if ended else UNFINISHED
         found.append(Run(folder, state, size, touched, tuple(journal.read(folder)), result or ()))
     return found
 
 
 def _result(path: Path) -> tuple[ArtifactRef, ...] | None:
-    """References of a finished run; None for one that is not finished."""
+    """References of a run's result; None where it has none."""
     try:
         return tuple(ref for _, ref in refs_of(json.loads(path.read_bytes())))
     except (OSError, ValueError):

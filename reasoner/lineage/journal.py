@@ -15,7 +15,7 @@ from typing import Any
 from reasoner.lineage.calls import Call
 from reasoner.records import ArtifactRef
 
-FILE = "stages.jsonl"
+FILE, FINISHED = "stages.jsonl", "finished"
 STARTED, MADE, CACHED = "started", "made", "cached"
 
 
@@ -50,17 +50,23 @@ def append(folder: Path, state: str, call: Call) -> None:
         os.close(fd)
 
 
+def finish(folder: Path) -> None:
+    """Note that the run came to its end: what it made stays as long as its folder does."""
+    (folder / FINISHED).touch()
+
+
 def read(folder: Path) -> list[Row]:
     """The last row of each key, in the order in which the keys first came; empty where there is no journal."""
     rows: dict[str, Row] = {}
-    for row in _rows(folder / FILE):
+    for row in every_row(folder):
         rows[row.call.key] = row
     return list(rows.values())
 
 
-def _rows(path: Path) -> Iterator[Row]:
+def every_row(folder: Path) -> Iterator[Row]:
+    """All rows as they were written: a stage that is called twice has rows of both calls."""
     try:
-        data = path.read_bytes()
+        data = (folder / FILE).read_bytes()
     except OSError:
         return
     for line in data.splitlines():

@@ -1,16 +1,19 @@
 """A lineage as text: one line an artifact, its settings below, and at the end where it all began."""
 
 import json
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 from reasoner.lineage.tree import Node
 
 WIDTH = 110
+MOST = 4
+"""Lines of settings that are shown of an artifact."""
 
 
 def lines(root: Node, full: bool = False) -> Iterator[str]:
-    """The tree, then its sources. `full` shows every setting and does not cut lines."""
+    """The tree, then its sources. `full` shows every setting, and what stages found."""
     yield from _lines(root, "", "", "", full)
     yield ""
     yield from sources(root)
@@ -46,8 +49,11 @@ def _lines(node: Node, first: str, rest: str, argument: str, full: bool) -> Iter
     yield f"{head}  {node.call.created[:19]}" if node.call and node.call.created else head
     settings = "  ".join(f"{name}={_value(value)}" for name, value in node.settings().items())
     bar = f"{rest}│    " if node.inputs else f"{rest}     "
-    if settings:
-        yield f"{bar}{settings if full else _cut(settings, WIDTH - len(bar))}"
+    wrapped = textwrap.wrap(settings, max(WIDTH - len(bar), 40), break_on_hyphens=False)
+    for text in wrapped if full else wrapped[:MOST]:
+        yield f"{bar}{text}"
+    if len(wrapped) > MOST and not full:
+        yield f"{bar}… (--full shows all)"
     if full and node.facts:
         yield f"{bar}{json.dumps(node.facts, ensure_ascii=False, sort_keys=True)}"
     for number, (name, inner) in enumerate(node.inputs):

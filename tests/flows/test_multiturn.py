@@ -18,6 +18,7 @@ from reasoner.records import ArtifactRef
 from reasoner.store import Store, open_ref
 from tests.support import signal
 from tests.support.commands import start
+from tests.support.graph import check_edges
 from tests.support.problems import FIXTURES
 from tests.support.tiny_llama import make_model
 
@@ -54,6 +55,7 @@ def test_the_whole_flow_with_its_controls_and_only_what_changed_again(
 ) -> None:
     given = words(tmp_path, ready, "hint", iterations=3)
     first = multiturn("mlmt-math", given)
+    assert check_edges(home) > 20
     found = facts(first)
     before, after = (row["two_turns"] for row in found["rows"])
     assert before["n"] == after["n"] == 12 and before["acc_t2"]["k"] <= 6

@@ -16,6 +16,7 @@ from reasoner.errors import CollapseError, PublishError, TrainingError
 from reasoner.records import ArtifactRef
 from reasoner.report.planner import PlannerReport, plain_lines
 from reasoner.store import Store, open_ref
+from tests.support.graph import check_edges
 from tests.support.hub_server import TOKEN, serve_hub
 from tests.unit.training.planner.planning import learnt_to_plan, problems
 
@@ -58,6 +59,7 @@ def test_from_questions_to_report_and_again_from_the_cache(
     home: Path, world: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = planner("planner-demo", world)
+    assert check_edges(home) > 20
     ran = stages_run(home)
     assert ran["plan-candidates"] == ran["planner-sft"] == ran["planner-grpo"] == ran["planner-merge"] == 1
     assert ran["plan-arms"] == 2 and ran["plan-gate"] == 1

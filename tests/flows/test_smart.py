@@ -16,6 +16,7 @@ from reasoner.stages.report import read as read_report
 from reasoner.store import Store, open_ref
 from reasoner.store.rows import read_rows
 from tests.flows.test_smart_ways import trained_from
+from tests.support.graph import check_edges
 from tests.support.tiny_llama import make_model
 
 pytestmark = [pytest.mark.flows, pytest.mark.timeout(900)]
@@ -56,6 +57,7 @@ def manifests(home: Path) -> list:
 
 def test_from_questions_to_report_and_again_from_the_cache(home: Path, tiny: Path) -> None:
     first = run(tiny)
+    assert check_edges(home) > 30
     report = read_report(open_ref(first))
     table = report.tables[0]
     labels = [row.label for row in table.rows]

@@ -80,6 +80,10 @@ def test_importing_every_room_loads_no_torch() -> None:
         (["train", "train_guidance_model=perhaps"], 2, "train_guidance_model"),
         (["audit-rewards", "no-such-run"], 2, "no run 'no-such-run'"),
         (["audit-rewards"], 2, "Missing argument"),
+        (["why", "trin", "smart-demo"], 2, "Did you mean 'train'"),
+        (["why", "train", "smart-dmo"], 2, "no run 'smart-dmo'"),
+        (["lineage", "no-such-model"], 2, "no run 'no-such-model'"),
+        (["gc", "--keep-days", "-1"], 2, "keep-days"),
         (["audit-rewards", "x", "--limit", "0"], 2, "limit"),
     ],
 )
