@@ -25,6 +25,7 @@ from reasoner.store.hashes import HashCache
 from reasoner.store.manifest import MANIFEST, Manifest, plain_metadata
 from reasoner.store.publish import LOCK, place, seal, touch
 from reasoner.store.temporary import make_temporary, remove_stale, remove_temporary
+from reasoner.trouble import FORBIDDEN
 
 KIND = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -283,9 +284,11 @@ def _disk_errors(kind: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         where = error.filename or path
+        refused = error.errno in FORBIDDEN
+        advice = "make it writable for this user" if refused else "free some space or mend the disk"
         raise InfrastructureError(
             f"cannot publish a {kind} artifact: {error.strerror or error} ({os.fspath(where)}). Nothing was "
-            "published; free some space or mend the disk, and run the same command again."
+            f"published; {advice}, and run the same command again."
         ) from error
 
 

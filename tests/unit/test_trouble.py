@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from reasoner.errors import InfrastructureError
 from reasoner.process.child import without_traceback
+from reasoner.store.store import _disk_errors
 from reasoner.training.runtime import ERROR_FILE, run_program
 from reasoner.trouble import disk_is_full, machine_trouble
 
@@ -87,3 +89,9 @@ def test_the_tail_of_a_log_without_frames() -> None:
         "cut in the middle of a frame"
     )
     assert without_traceback(log[:1]) == log[:1] and without_traceback([]) == []
+
+
+def test_a_store_that_refuses_to_publish_gives_the_advice_that_fits(tmp_path: Path) -> None:
+    for number, advice in ((errno.EACCES, "make it writable"), (errno.ENOSPC, "free some space")):
+        with pytest.raises(InfrastructureError, match=advice), _disk_errors("rows", tmp_path):
+            raise refused(number)

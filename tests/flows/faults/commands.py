@@ -5,9 +5,11 @@ log and an environment of its own, and says its pid and, once it has ended, its 
 console script's `main`; faults are planted by `planting.plant` before it is called.
 """
 
+import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -20,7 +22,7 @@ from tests.flows.faults import confine
 
 ROOT = Path(__file__).resolve().parents[3]
 POLL = 0.02
-START_SECONDS = 300
+START_SECONDS = 900
 """The imports take a while on a busy machine."""
 
 
@@ -76,12 +78,21 @@ class Commands:
 
     def wait(self, command: Command, seconds: float) -> int:
         """Its exit status; after `seconds` it fails with what the command said last."""
+        try:
+            return self._wait(command, seconds)
+        except (TimeoutError, subprocess.TimeoutExpired):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(command.pid, signal.SIGKILL)  # or it would work in the next cell's home
+            raise AssertionError(f"ran for {seconds} s: {command.log.read_text()[-3000:]}") from None
+
+    def _wait(self, command: Command, seconds: float) -> int:
         if command.process is not None:
             return command.process.wait(seconds)
         deadline = time.monotonic() + seconds
         while command.status is None:
             answer = self._read(max(0.0, deadline - time.monotonic()))
-            assert answer is not None, f"still running after {seconds} s: {command.log.read_text()[-3000:]}"
+            if answer is None:
+                raise TimeoutError
             self._note(answer)
         return command.status
 
