@@ -44,7 +44,7 @@ def start(home: Home, name: str, command: list[str]) -> Service:
     logs = home.path / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "PREFECT_WORKER_QUERY_SECONDS": os.environ.get("PREFECT_WORKER_QUERY_SECONDS", "2"),
-                   "PROJECT_ROOT": str(PROJECT), "PYTHONUNBUFFERED": "1"}  # fmt: skip
+                   "PROJECT_ROOT": str(PROJECT), "PYTHONUNBUFFERED": "1", "REASONER_HOME": str(home.path)}  # fmt: skip
     with log_of(home, name).open("ab") as log:
         # In a session of its own: the filter reads on until everything that writes to it has ended.
         through = subprocess.Popen(

@@ -169,8 +169,8 @@ class Parent:
 def begin(services: Services, model: Path, seed: int, folder: Path) -> Parent:
     """A run whose few-shot stage has a real engine at work for longer than the test takes."""
     slow = [
-        "engine=transformers", "few_shot.strategies=[cot]", "few_shot.decoding.max_tokens=1500", "few_shot.shots=1",
-        "few_shot.decoding.stop=[]", f"seed={seed}",
+        "engine=transformers", "engine.options.batch_size=1", "engine.options.max_model_len=16384",
+        "few_shot.strategies=[cot]", "few_shot.decoding.max_tokens=8000", "few_shot.decoding.stop=[]", f"seed={seed}",
     ]  # fmt: skip
     known = {r["id"] for r in services.runs()}
     log = folder / f"parent{seed}.log"
