@@ -29,7 +29,7 @@ def test_remote_without_a_server_says_how_to_get_one(home: Home, monkeypatch: py
     with pytest.raises(UsageError, match="reasoner up"):
         run.run("smart-demo", [], remote=True)
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    with pytest.raises(InfrastructureError, match="no Prefect server answers at http://127.0.0.1:9/api"):
+    with pytest.raises(InfrastructureError, match=r"no Prefect server answers at http://127\.0\.0\.1:9/api"):
         run.run("smart-demo", [], remote=True)
 
 
