@@ -114,8 +114,9 @@ def audit_rewards(
 
 def main() -> None:
     """Entry point of the console script."""
-    from flows.commands import planner_steps, smart_steps, train
+    from flows.commands import planner_steps, report, smart_steps, train
 
+    report.add_to(app)
     smart_steps.add_to(app)
     planner_steps.add_to(app)
     train.add_to(app)
