@@ -32,7 +32,9 @@ def report(
     try:
         path, count = write_html(folder, home, output)
     except OSError as error:
-        raise UsageError(f"cannot write the report: {error.strerror} ({error.filename}); give another --output") from None
+        raise UsageError(
+            f"cannot write the report: {error.strerror} ({error.filename}); give another --output"
+        ) from None
     print(f"{path}  ({count} trajectories, {size_words(path.stat().st_size)})")
     if show and not webbrowser.open(path.resolve().as_uri()):
         print("no browser to open it with; open the file yourself")

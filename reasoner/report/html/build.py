@@ -1,14 +1,15 @@
 """Builds the page of a run and writes it: one HTML file with its style, its script and all trajectories inside.
 
-Model output is hostile here. Text that the server writes is escaped by Jinja; text that the script shows is set as text,
-never as markup; trajectories lie in base64; and a content security policy lets nothing run but this page's own script,
-by its hash, and nothing be fetched.
+Model output is hostile here. Text in the templates is escaped by Jinja; text that the script shows is set as text, never
+as markup; trajectories lie in base64; and a content security policy lets nothing run but this page's own script, by its
+hash, and nothing be fetched.
 """
 
 import base64
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -30,18 +31,27 @@ TEMPLATES = Path(__file__).parent / "templates"
 SCRIPTS = ("data.js", "search.js", "filters.js", "list.js", "diff.js", "trace.js", "flips.js", "main.js")
 """In this order; each is a part of one script."""
 FILE = "report.html"
-CHEAP = 6_000
-"""A run writes its page itself up to so many trajectories, which takes less than 2 s; beyond, the command does."""
+CHEAP = 12_000_000
+"""A run writes its page itself up to so many bytes of rows, which takes less than 2 s; beyond, the command does."""
 
 Gather = Callable[[RunSource, Page, Collection, bool], None]
-GATHER: dict[Method, Gather] = {"smart": smart.gather, "planner": planner.gather, "multiturn": multiturn.gather}
+GATHER: dict[Method, Gather] = {
+    "smart": smart.gather,
+    "planner": planner.gather,
+    "multiturn": multiturn.gather,
+}
 FACETS: dict[Method, str] = {"smart": "Strategy", "planner": "Plan", "multiturn": "Turns"}
 
 
 def build(folder: Path, home: Home, chat: bool = True) -> tuple[Page, Collection]:
     """The page of the run in `folder` and its trajectories. Without `chat` no tokenizer is loaded, and prompts of
     policies are shown without the chat template. Raises UsageError and DataError as `open_source`."""
-    source, collection = open_source(folder, home), Collection()
+    return gathered(open_source(folder, home), chat)
+
+
+def gathered(source: RunSource, chat: bool) -> tuple[Page, Collection]:
+    """As `build`, of an opened run."""
+    collection = Collection()
     page = Page(_title(source), source.name, source.method, source.finished)
     GATHER[source.method](source, page, collection, chat)
     page.facts = _facts(source)
@@ -62,9 +72,25 @@ def render(page: Page, collection: Collection) -> str:
 
 
 def write_html(folder: Path, home: Home, output: Path | None = None, chat: bool = True) -> tuple[Path, int]:
-    """Write the page, by default `report.html` in the run's folder; returns its path and how many trajectories it has."""
-    page, collection = build(folder, home, chat)
-    output = output or folder / FILE
+    """Write the page, by default `report.html` in the run's folder; returns its path and its number of trajectories."""
+    return _write(output or folder / FILE, *build(folder, home, chat))
+
+
+def write_if_cheap(folder: Path, home: Home, say: Callable[[str], None]) -> None:
+    """What a run does at its end. A page that cannot be made costs no run: `say` is told why, and how to try again."""
+    again = f"`reasoner report {folder.name}`"
+    try:
+        source = open_source(folder, home)
+        if sum(artifact.rows_size for artifact in source.artifacts) > CHEAP:
+            say(f"many trajectories: {again} writes the HTML report")
+            return
+        # A tokenizer takes seconds to load, unless the run has loaded its library anyway.
+        _write(folder / FILE, *gathered(source, chat="transformers" in sys.modules))
+    except Exception as error:
+        say(f"no HTML report ({type(error).__name__}: {error}); {again} tries again")
+
+
+def _write(output: Path, page: Page, collection: Collection) -> tuple[Path, int]:
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = output.with_name(f".{output.name}.{os.getpid()}")
     temporary.write_text(render(page, collection), encoding="utf-8", errors="replace")
@@ -92,7 +118,8 @@ def _facts(source: RunSource) -> list[Facts]:
         ("seed", str(config.get("seed", ""))),
     ]
     if source.artifacts:
-        run += [("first artifact", source.artifacts[0].created), ("last artifact", source.artifacts[-1].created)]
+        ends = (source.artifacts[0].created, source.artifacts[-1].created)
+        run.append(("made (UTC)", " to ".join(at[:16].replace("T", " ") for at in ends)))
     found = [Facts("Run", tuple((k, v) for k, v in run if v))]
     environment = next(
         (a.facts["environment"] for a in reversed(source.artifacts) if "environment" in a.facts), {}
@@ -181,4 +208,3 @@ def size_words(size: int) -> str:
             return f"{size:.0f} {unit}"
         size = size / 1000  # type: ignore[assignment]
     return f"{size:.1f} GB"
-

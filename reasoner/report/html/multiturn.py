@@ -16,7 +16,7 @@ from reasoner.report.html.smart import read_problems
 from reasoner.report.html.sources import RunSource
 from reasoner.report.html.trajectories import Collection, Prompt, Trajectory
 from reasoner.report.multiturn import MEANING, SIGNALS
-from reasoner.statistics import estimate, mcnemar_exact
+from reasoner.statistics import Estimate, estimate, mcnemar_exact
 from reasoner.store.rows import iter_rows, read_rows
 
 FINAL, BASELINE = "trained", "untrained"
@@ -27,7 +27,13 @@ CURVES = (
     ("Tokens a turn", ("attempt_tokens", "feedback_tokens", "refinement_tokens")),
     ("Leaks", ("leak_rate", "new_leak_rate")),
 )
-NAMES = {"acc_t1": "turn 1", "acc_t2": "turn 2", "i_to_c": "wrong to right", "c_to_i": "right to wrong", "delta": "Δ"}
+NAMES = {
+    "acc_t1": "turn 1",
+    "acc_t2": "turn 2",
+    "i_to_c": "wrong to right",
+    "c_to_i": "right to wrong",
+    "delta": "Δ",
+}
 
 
 @dataclass
@@ -35,7 +41,7 @@ class Turns:
     """Rows of both turns, and sentences of what they were compared with."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
-    """`label`, `two` (as `TwoTurns`), `meaning`."""
+    """`label`, `two` (a row of `TwoTurns`), `meaning`."""
     signals: list[tuple[str, float | None, float | None]] = field(default_factory=list)
     """Name, trained, untrained."""
     sentences: list[str] = field(default_factory=list)
@@ -55,7 +61,9 @@ def gather(source: RunSource, page: Page, collection: Collection, chat: bool) ->
         found[label] = [Episode.from_row(row) for row in iter_rows(folder / "episodes.jsonl")]
         signals[label] = facts.get("signals", {})
         if "two_turns" in facts:
-            turns.rows.append({"label": label, "two": facts["two_turns"], "meaning": MEANING.get(label, "")})
+            two = {**facts["two_turns"]}
+            two |= {turn: Estimate(**two[turn]) for turn in ("acc_t1", "acc_t2")}
+            turns.rows.append({"label": label, "two": two, "meaning": MEANING.get(label, "")})
         else:
             turns.independent = facts
         stages[label] = _add_all(collection, page, found[label], label, "test", prompt)
@@ -125,7 +133,9 @@ def _add_all(
     known = [o for o in outcomes if o != "unscored"]
     if step is None:
         page.measured.append(
-            Measured(arm, split, len(ids), len(ids) - len(known), estimate(known.count("correct"), len(known)))
+            Measured(
+                arm, split, len(ids), len(ids) - len(known), estimate(known.count("correct"), len(known))
+            )
         )
     return {collection.rows[i].problem: i for i in ids}
 
@@ -151,7 +161,12 @@ def _add(
 
 
 def _turn(turn: Turn) -> dict[str, Any]:
-    row: dict[str, Any] = {"turn": str(turn.kind), "text": turn.text, "finish": turn.finish, "tokens": turn.tokens}
+    row: dict[str, Any] = {
+        "turn": str(turn.kind),
+        "text": turn.text,
+        "finish": turn.finish,
+        "tokens": turn.tokens,
+    }
     if turn.judged is not None:
         verdict = turn.judged.verdict
         row |= {"outcome": str(verdict.outcome), "reason": verdict.reason, "extracted": verdict.extracted}

@@ -80,5 +80,3 @@ def _coded(values: Iterable[str]) -> tuple[list[str], list[int]]:
     known: dict[str, int] = {}
     codes = [known.setdefault(value, len(known)) for value in values]
     return list(known), codes
-
-

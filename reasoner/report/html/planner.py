@@ -1,4 +1,4 @@
-"""Gathers a planner run: the arms' evaluations, GRPO's curves, and every plan with the worker's answers and its reward."""
+"""Gathers a planner run: the arms' evaluations, GRPO's curves, every plan with the worker's answers and its reward."""
 
 import json
 from pathlib import Path

@@ -6,6 +6,7 @@ the page says so.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +67,8 @@ class Prompts:
         if model not in self._renderers:
             self._renderers[model] = None
             if model is not None and self._chat:
-                try:
+                with suppress(ReasonerError):  # no tokenizer to be had: the conversation is shown plainly
                     self._renderers[model] = ChatRenderer(model)
-                except ReasonerError:  # no tokenizer to be had: the conversation is shown plainly
-                    pass
         return self._renderers[model]
 
     def _number(

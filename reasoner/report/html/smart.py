@@ -26,6 +26,8 @@ from reasoner.store.rows import read_rows
 
 FEW_SHOT, EVALUATED = "few-shot", "eval-"
 NO_STRATEGY = "none"
+SHOWN = "base, few-shot"
+"""Who answered, in the list: the strategy has a column of its own."""
 
 
 @dataclass
@@ -159,7 +161,8 @@ def _add_rows(
         one.ids.append(len(collection.rows))
         collection.rows.append(
             Trajectory(
-                problem=number, arm=one.arm, split=one.split, strategy=attempt.strategy or NO_STRATEGY,
+                problem=number, arm=SHOWN if one.role == "few_shot" else one.arm, split=one.split,
+                strategy=attempt.strategy or NO_STRATEGY,
                 outcome=str(attempt.verdict.outcome), reason=attempt.verdict.reason,
                 extracted=attempt.verdict.extracted or "", tokens=row["completion_tokens"], finish=attempt.finish,
                 index=attempt.index, body=body,
@@ -263,5 +266,3 @@ def _add_losses(source: RunSource, adapter: Artifact, page: Page) -> None:
     chart = line_chart(f"{label}: loss in nats a token", series)
     if chart is not None:
         page.charts.append(chart)
-
-

@@ -35,6 +35,8 @@ class Artifact:
     """UTC, ISO 8601."""
     size: int
     """Bytes."""
+    rows_size: int
+    """Bytes of its JSON Lines, which is what a report reads."""
     facts: dict[str, Any]
     """The manifest's metadata."""
 
@@ -102,7 +104,7 @@ def open_source(folder: Path, home: Home) -> RunSource:
     source = RunSource(folder.name, folder, method_of(config), config, False, store)
     report = _report(folder)
     source.finished = report is not None
-    lineage = Lineage(store, config | {"derived": derived_sections(source.method, config)})
+    lineage = Lineage(store, config | {"derived": dict(enumerate(derived_sections(source.method, config)))})
     refs = lineage.ancestors(report) if report else [ref for ref in store.list() if lineage.agrees(ref)]
     for ref in refs:
         try:
@@ -112,7 +114,10 @@ def open_source(folder: Path, home: Home) -> RunSource:
             continue
         stage = str(manifest.metadata.get("stage", ref.kind))
         label = lineage.label(ref)
-        source.artifacts.append(Artifact(ref, stage, label, manifest.created, manifest.size, manifest.metadata))
+        rows = sum(entry.size for entry in manifest.files if entry.path.endswith(".jsonl"))
+        source.artifacts.append(
+            Artifact(ref, stage, label, manifest.created, manifest.size, rows, manifest.metadata)
+        )
     source.artifacts.sort(key=lambda a: (a.created, a.label))
     return source
 
@@ -130,7 +135,10 @@ def derived_sections(method: Method, config: dict[str, Any]) -> list[dict[str, A
         if method == "smart":
             smart = SmartConfig.model_validate(config)
             asked = [*(smart.sampling(t) for t in (1, 2)), *(smart.answering(t) for t in (1, 2))]  # type: ignore[arg-type]
-            return [s.model_dump(mode="json") for s in (*asked, smart.answering_each(), smart.train_for(2))]
+            return [
+                s.model_dump(mode="json")
+                for s in (*asked, smart.answering_each(), smart.train_for(1), smart.train_for(2))
+            ]
         if method == "multiturn":
             multi = MultiTurnConfig.model_validate(config)
             return [c.model_dump(mode="json") for c in (multi.learned(), multi.measured())]

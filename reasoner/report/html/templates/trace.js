@@ -138,13 +138,16 @@ const adviceParts = (one) => (one.advice ? [heading("Advice that the refinement 
 
 const MOST_SAME = 60;
 
+/** Who answered, with the strategy where there is one. */
+const nameOf = (id) => (TITLES[word("strategy", id)] ? `${word("arm", id)} · ${title(word("strategy", id))}` : word("arm", id));
+
 function sameProblem(id) {
   const problem = data.columns.problem[id], ids = [];
   for (let other = 0; other < data.rows; other++) if (data.columns.problem[other] === problem) ids.push(other);
   if (ids.length < 2) return [];
   const items = ids.slice(0, MOST_SAME).map((other) => make("li", {}, make("button", {
     type: "button", "aria-current": other === id ? "true" : null, onclick: () => openTrace(other),
-  }, markOf(word("outcome", other)), make("span", {}, word("arm", other)))));
+  }, markOf(word("outcome", other)), make("span", {}, nameOf(other)))));
   const all = make("button", { type: "button", onclick: () => { state.problem = problem; closeTrace(); refresh(); } }, "List them");
   return [heading("The same problem", `${ids.length} trajectories`), make("ul", { class: "same" }, items), make("p", {}, all)];
 }
