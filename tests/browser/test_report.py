@@ -7,6 +7,7 @@ data have, holds all rows in the document at once, cannot be used from the keybo
 import json
 import random
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 
 SHOWN = "[...document.querySelectorAll('.row')].map(r => r.innerText.replace(/\\s+/g, ' '))"
 TRACE = "document.getElementById('trace-body').innerText"
+NAMED = ("button", "combobox", "searchbox", "link", "image", "grid", "region")
+"""Roles that say nothing without a name."""
 COUNT = "document.getElementById('shown').innerText"
 
 
@@ -212,7 +215,7 @@ def test_the_word_diff_gives_both_texts_back(browser: Chromium, tmp_path: Path) 
     words = ["one", "two", " ", "\n", "3", ",", "über", "🙂", "x1"]
     texts = ["".join(draw.choices(words, k=draw.randint(0, 30))) for _ in range(400)]
     pairs = [
-        *zip(texts, texts[1:], strict=False),
+        *pairwise(texts),
         ("", ""),
         ("a", ""),
         ("", "a b"),
@@ -226,7 +229,8 @@ def test_the_word_diff_gives_both_texts_back(browser: Chromium, tmp_path: Path) 
     )
     assert bad == []
     small = browser.evaluate(
-        f"(() => {{ {(TEMPLATES / 'diff.js').read_text('utf-8')} return wordDiff('4 boxes are 12.', '4 crates are 12.'); }})()"
+        f"(() => {{ {(TEMPLATES / 'diff.js').read_text('utf-8')} "
+        "return wordDiff('4 boxes are 12.', '4 crates are 12.'); })()"
     )
     assert small == [[0, "4 "], [-1, "boxes"], [1, "crates"], [0, " are 12."]]
 
@@ -268,16 +272,12 @@ def test_everything_has_a_name_for_those_who_do_not_see_it(browser: Chromium, pa
         nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
         roles = {n["role"]["value"] for n in nodes if not n["ignored"]}
         assert {"banner", "navigation", "main", "region", "search", "grid", "row", "gridcell"} <= roles
-        unnamed = [
-            n["role"]["value"] for n in nodes
-            if not n["ignored"] and n["role"]["value"] in ("button", "combobox", "searchbox", "link", "image", "grid", "region")
-            and not n.get("name", {}).get("value")
-        ]  # fmt: skip
+        named = [n for n in nodes if not n["ignored"] and n["role"]["value"] in NAMED]
+        unnamed = [n["role"]["value"] for n in named if not n.get("name", {}).get("value")]
         assert unnamed == []
-        levels = browser.evaluate(
-            "[...document.querySelectorAll('main h1, main h2, main h3, main h4')].map(h => +h.tagName[1])"
-        )
-        assert levels[0] == 1 and all(b - a <= 1 for a, b in zip(levels, levels[1:], strict=False))
+        heads = "[...document.querySelectorAll('main :is(h1, h2, h3, h4)')].map(h => +h.tagName[1])"
+        levels = browser.evaluate(heads)
+        assert levels[0] == 1 and all(b - a <= 1 for a, b in pairwise(levels))
         browser.call("Accessibility.disable")
 
 
@@ -290,7 +290,8 @@ CONTRAST = """(() => {
   const e = document.querySelector(SELECTOR);
   let behind = e;
   while (behind && getComputedStyle(behind).backgroundColor === 'rgba(0, 0, 0, 0)') behind = behind.parentElement;
-  const paper = rgb(getComputedStyle(behind || document.body).backgroundColor, getComputedStyle(document.body).backgroundColor);
+  const body = getComputedStyle(document.body).backgroundColor;
+  const paper = rgb(behind ? getComputedStyle(behind).backgroundColor : body, body);
   const [a, b] = [light(rgb(getComputedStyle(e).color, '#fff')), light(paper)].sort((x, y) => y - x);
   return (a + 0.05) / (b + 0.05);
 })()"""

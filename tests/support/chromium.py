@@ -20,7 +20,7 @@ from typing import Any, Self
 from websockets.sync.client import connect
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-HOW = "no Chromium or Chrome on the PATH; install one (Debian: apt-get install chromium) or name it in REASONER_CHROMIUM"
+HOW = "no Chromium or Chrome on the PATH: apt-get install chromium, or name one in REASONER_CHROMIUM"
 KEYS = {
     "Enter": 13, "Escape": 27, "ArrowDown": 40, "ArrowUp": 38, "Home": 36, "End": 35, "PageDown": 34, "PageUp": 33,
     "Tab": 9,

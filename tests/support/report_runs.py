@@ -166,7 +166,7 @@ class Runs:
                 "evaluations": _rows([measured]),
                 "trained": trained,
             },
-            {"report.json": 0},
+            {"report.json": "smart"},
         )
         return self.folder("smart-demo", config, report)
 
@@ -362,7 +362,7 @@ class Runs:
             "planner-report",
             "planner-report",
             {"title": "x", "adapters": _rows([adapter]), "evaluations": _rows([evaluation])},
-            {"report.json": 0},
+            {"report.json": "planner"},
         )
         return self.folder("planner-demo", config, report)
 
@@ -442,7 +442,7 @@ class Runs:
                 "names": ["empty"],
                 "controls": _rows([control]),
             },
-            {"report.json": 0},
+            {"report.json": "multiturn"},
         )
         return self.folder("mlmt-math", config, report)
 

@@ -1,8 +1,8 @@
 """Builds the page of a run and writes it: one HTML file with its style, its script and all trajectories inside.
 
-Model output is hostile here. Text in the templates is escaped by Jinja; text that the script shows is set as text, never
-as markup; trajectories lie in base64; and a content security policy lets nothing run but this page's own script, by its
-hash, and nothing be fetched.
+Model output is hostile here. Text in the templates is escaped by Jinja; text that the script shows is set as text,
+never as markup; trajectories lie in base64; and a content security policy lets nothing run but this page's own script,
+by its hash, and nothing be fetched.
 """
 
 import base64
@@ -118,8 +118,8 @@ def _facts(source: RunSource) -> list[Facts]:
         ("seed", str(config.get("seed", ""))),
     ]
     if source.artifacts:
-        ends = (source.artifacts[0].created, source.artifacts[-1].created)
-        run.append(("made (UTC)", " to ".join(at[:16].replace("T", " ") for at in ends)))
+        first, last = (a.created[:16].replace("T", " ") for a in (source.artifacts[0], source.artifacts[-1]))
+        run.append(("made (UTC)", f"{first} to {last[11:] if last[:10] == first[:10] else last}"))
     found = [Facts("Run", tuple((k, v) for k, v in run if v))]
     environment = next(
         (a.facts["environment"] for a in reversed(source.artifacts) if "environment" in a.facts), {}
