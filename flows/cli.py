@@ -138,11 +138,12 @@ def audit_rewards(
 
 def add_commands() -> None:
     """The commands that stand in modules of their own."""
-    from flows.commands import gc, lineage, planner_steps, smart_steps, train, why
+    from flows.commands import gc, lineage, planner_steps, report, smart_steps, train, why
 
     gc.add_to(app)
     lineage.add_to(app)
     why.add_to(app)
+    report.add_to(app)
     smart_steps.add_to(app)
     planner_steps.add_to(app)
     train.add_to(app)

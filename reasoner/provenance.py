@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("reasoner", "tasks", "flows", "configs")
 """Folders of the project that make a run."""
-SUFFIXES = (".py", ".yaml", ".jinja")
+SUFFIXES = (".py", ".yaml", ".jinja", ".css", ".js")
 PACKAGES = (
     "torch",
     "transformers",

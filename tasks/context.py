@@ -24,6 +24,7 @@ from reasoner.planning.plan import TIMINGS
 from reasoner.provenance import save_code
 from reasoner.records import ArtifactRef
 from reasoner.redaction import install, redact
+from reasoner.report.html.build import write_if_cheap
 from reasoner.store import Store
 from reasoner.tracking import Tracking, log_tables
 from reasoner.workbench import Workbench
@@ -90,6 +91,7 @@ class RunContext:
             "model_path": str(self.store.open(model)),
         }
         (self.folder / "result.json").write_text(json.dumps(facts, indent=1) + "\n")
+        write_if_cheap(self.folder, self.home, self.progress.say)
 
     def track(self, evaluations: Iterable[ArtifactRef]) -> None:
         """Show the numbers of finished evaluations in W&B, if that is asked for."""

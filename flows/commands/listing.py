@@ -81,7 +81,8 @@ def show_places(run_folder: Path, seconds: float) -> None:
     """Where the model, the report and the run page are."""
     facts = json.loads((run_folder / "result.json").read_text())
     print(f"model     {facts['model_path']}")
-    print(f"report    {run_folder / 'report.md'}")
+    page = run_folder / "report.html"
+    print(f"report    {page if page.is_file() else run_folder / 'report.md'}")
     print(f"run page  {_page(run_folder)}")
     print(f"done in {seconds:.0f} s")
 

@@ -111,11 +111,11 @@ def few_shot_prompt(exemplars: ExemplarSet, strategy: Strategy, question: str, s
             raise ConfigurationError(
                 f"exemplars {exemplars.name}: example {number} has no {strategy.value!r} solution"
             )
-        blocks.append(BLOCK.format(question=_block_text(exemplar.question), solution=f" {solution}"))
-    blocks.append(BLOCK.format(question=_block_text(question), solution=""))
+        blocks.append(BLOCK.format(question=block_text(exemplar.question), solution=f" {solution}"))
+    blocks.append(BLOCK.format(question=block_text(question), solution=""))
     return SEPARATOR.join(blocks)
 
 
-def _block_text(question: str) -> str:
+def block_text(question: str) -> str:
     """An empty line would end the block."""
     return re.sub(r"\n\s*\n", "\n", question.strip())

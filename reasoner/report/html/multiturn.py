@@ -1,0 +1,201 @@
+"""Gathers a multi-turn run: both turns' accuracy, controls, signals, curves, and every episode turn by turn."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reasoner.errors import ReasonerError
+from reasoner.methods.multiturn.episode import Episode, Turn
+from reasoner.prompts.turns import load_turns
+from reasoner.report.html.charts import line_chart
+from reasoner.report.html.prompts import MARK, PLAIN
+from reasoner.report.html.sections import Measured, Page
+from reasoner.report.html.smart import read_problems
+from reasoner.report.html.sources import RunSource
+from reasoner.report.html.trajectories import Collection, Prompt, Trajectory
+from reasoner.report.multiturn import MEANING, SIGNALS
+from reasoner.statistics import Estimate, estimate, mcnemar_exact
+from reasoner.store.rows import iter_rows, read_rows
+
+FINAL, BASELINE = "trained", "untrained"
+CURVES = (
+    ("Accuracy of training episodes", ("acc_t1", "acc_t2")),
+    ("Δ of the second turn while training", ("delta", "i_to_c", "c_to_i")),
+    ("KL to the reference", ("attempt_kl", "feedback_kl", "refinement_kl")),
+    ("Tokens a turn", ("attempt_tokens", "feedback_tokens", "refinement_tokens")),
+    ("Leaks", ("leak_rate", "new_leak_rate")),
+)
+NAMES = {
+    "acc_t1": "turn 1",
+    "acc_t2": "turn 2",
+    "i_to_c": "wrong to right",
+    "c_to_i": "right to wrong",
+    "delta": "Δ",
+}
+
+
+@dataclass
+class Turns:
+    """Rows of both turns, and sentences of what they were compared with."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """`label`, `two` (a row of `TwoTurns`), `meaning`."""
+    signals: list[tuple[str, float | None, float | None]] = field(default_factory=list)
+    """Name, trained, untrained."""
+    sentences: list[str] = field(default_factory=list)
+    independent: dict[str, Any] | None = None
+
+
+def gather(source: RunSource, page: Page, collection: Collection, chat: bool) -> None:
+    """Fill the page and the collection. `chat` is not used: an evaluation keeps no hash of its prompts."""
+    read_problems(source, collection)
+    prompt = _prompt(source, collection)
+    page.turns = turns = Turns()
+    found: dict[str, list[Episode]] = {}
+    signals: dict[str, dict[str, float]] = {}
+    stages: dict[str, dict[int, int]] = {}
+    for label, folder in _evaluations(source):
+        facts = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+        found[label] = [Episode.from_row(row) for row in iter_rows(folder / "episodes.jsonl")]
+        signals[label] = facts.get("signals", {})
+        if "two_turns" in facts:
+            two = {**facts["two_turns"]}
+            two |= {turn: Estimate(**two[turn]) for turn in ("acc_t1", "acc_t2")}
+            turns.rows.append({"label": label, "two": two, "meaning": MEANING.get(label, "")})
+        else:
+            turns.independent = facts
+        stages[label] = _add_all(collection, page, found[label], label, "test", prompt)
+    if FINAL in stages and BASELINE in stages:
+        collection.add_flips("test", {name: stages[name] for name in (BASELINE, FINAL)})
+    _compare(turns, found)
+    if FINAL in signals:
+        before, after = signals.get(BASELINE, {}), signals[FINAL]
+        turns.signals = [(n.replace("_", " "), after[n], before.get(n)) for n in SIGNALS if n in after]
+    for policies in source.of("multiturn-train"):
+        folder = source.open(policies.ref)
+        if folder is not None:
+            _add_training(folder, page, collection, prompt)
+
+
+def _evaluations(source: RunSource) -> Iterator[tuple[str, Path]]:
+    """Label and folder of every evaluation, the untrained and the trained pair first."""
+    named = []
+    for artifact in source.of("multiturn-evaluate", "multiturn-control"):
+        arguments = artifact.arguments
+        if artifact.stage == "multiturn-control":
+            label = str(arguments.get("name"))
+        else:
+            label = FINAL if arguments.get("trained") else BASELINE
+        folder = source.open(artifact.ref)
+        if folder is not None:
+            named.append((label, folder))
+    rank = {BASELINE: 0, FINAL: 1}
+    yield from sorted(named, key=lambda pair: (rank.get(pair[0], 2), pair[0]))
+
+
+def _prompt(source: RunSource, collection: Collection) -> int | None:
+    """The first turn of mathematics, in the collection; a program's prompt also shows tests of its own."""
+    if source.config.get("env_type") != "math":
+        return None
+    try:
+        texts = load_turns(str(source.config.get("prompts", "")))
+        text = texts.attempt_turn({"question": MARK, "function": "", "tests": []})[0]["content"]
+    except ReasonerError:
+        return None
+    collection.prompts.append(Prompt(tuple(text.split(MARK)), False, PLAIN))
+    return len(collection.prompts) - 1
+
+
+def _compare(turns: Turns, found: dict[str, list[Episode]]) -> None:
+    """McNemar on the second turn, trained against everything else, over what both have scored."""
+    main = {e.problem_id: e.r2 for e in found.get(FINAL, [])}
+    for label, episodes in found.items():
+        if label in (FINAL, "independent") or not main:
+            continue
+        pairs = [(main[e.problem_id], e.r2) for e in episodes if e.problem_id in main]
+        scored = [(a, b) for a, b in pairs if a is not None and b is not None]
+        gained, lost = sum(a > b for a, b in scored), sum(a < b for a, b in scored)
+        p = mcnemar_exact(gained, lost)
+        turns.sentences.append(
+            f"Turn 2, trained against {label}: {gained} right for the trained pair alone, {lost} for {label} alone, "
+            f"of {len(scored)}; exact McNemar p = {p:.3g}."
+        )
+
+
+def _add_all(
+    collection: Collection, page: Page, episodes: list[Episode], arm: str, split: str, prompt: int | None,
+    step: int | None = None,
+) -> dict[int, int]:  # fmt: skip
+    ids = [_add(collection, e, arm, split, prompt, step) for e in episodes]
+    outcomes = [collection.rows[i].outcome for i in ids]
+    known = [o for o in outcomes if o != "unscored"]
+    if step is None:
+        page.measured.append(
+            Measured(
+                arm, split, len(ids), len(ids) - len(known), estimate(known.count("correct"), len(known))
+            )
+        )
+    return {collection.rows[i].problem: i for i in ids}
+
+
+def _add(
+    collection: Collection, episode: Episode, arm: str, split: str, prompt: int | None, step: int | None
+) -> int:
+    last = episode.refinement or episode.attempt
+    verdict = last.judged.verdict if last.judged else None
+    body = {
+        "kind": "turns", "prompt": prompt, "turns": [_turn(t) for t in episode.turns], "advice": episode.advice,
+        "leak": episode.leak, "new_leak": episode.new_leak,
+    }  # fmt: skip
+    collection.rows.append(
+        Trajectory(
+            problem=collection.by_id(episode.problem_id), arm=arm, split=split, strategy=_change(episode),
+            outcome=str(verdict.outcome) if verdict else "unscored", reason=verdict.reason if verdict else "not judged",
+            extracted=(verdict.extracted or "") if verdict else "", tokens=sum(t.tokens for t in episode.turns),
+            finish=last.finish, index=episode.index if step is None else step, body=body,
+        )
+    )  # fmt: skip
+    return len(collection.rows) - 1
+
+
+def _turn(turn: Turn) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "turn": str(turn.kind),
+        "text": turn.text,
+        "finish": turn.finish,
+        "tokens": turn.tokens,
+    }
+    if turn.judged is not None:
+        verdict = turn.judged.verdict
+        row |= {"outcome": str(verdict.outcome), "reason": verdict.reason, "extracted": verdict.extracted}
+        row |= {"note": turn.judged.note, "signs": list(turn.judged.signs), "unshown": turn.judged.unshown}
+    return row
+
+
+def _change(episode: Episode) -> str:
+    words = {1.0: "right", 0.0: "wrong", None: "unscored"}
+    if episode.refinement is None:
+        return f"{words.get(episode.r1, 'unscored')}, one turn"
+    return f"{words.get(episode.r1, 'unscored')} → {words.get(episode.r2, 'unscored')}"
+
+
+def _add_training(folder: Path, page: Page, collection: Collection, prompt: int | None) -> None:
+    path = folder / "metrics.jsonl"
+    rows = read_rows(path) if path.is_file() else []
+    for title, names in CURVES:
+        series = {
+            NAMES.get(n, n.replace("_", " ")): [(r["step"], r[n]) for r in rows if n in r] for n in names
+        }
+        if (chart := line_chart(title, series, "iteration")) is not None:
+            page.charts.append(chart)
+    facts = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    seen = facts.get("validations", [])
+    series = {NAMES[n]: [(r["step"], r[n]) for r in seen if n in r] for n in ("acc_t1", "acc_t2")}
+    if (chart := line_chart("Accuracy on validation problems", series, "iteration")) is not None:
+        page.charts.insert(0, chart)
+    for name, arm in (("validations", "validation"), ("episodes", "training")):
+        for file in sorted((folder / name).glob("*.jsonl")) if (folder / name).is_dir() else []:
+            episodes = [Episode.from_row(row) for row in iter_rows(file)]
+            _add_all(collection, page, episodes, arm, arm, prompt, int(file.stem))
