@@ -114,12 +114,13 @@ def audit_rewards(
 
 def main() -> None:
     """Entry point of the console script."""
-    from flows.commands import compare, planner_steps, smart_steps, train
+    from flows.commands import compare, evaluate, planner_steps, smart_steps, train
 
     smart_steps.add_to(app)
     planner_steps.add_to(app)
     train.add_to(app)
     compare.add_to(app)
+    evaluate.add_to(app)
     _check_siblings()
     try:
         if app(standalone_mode=False) == INTERRUPTED:  # typer's word for Ctrl-C
