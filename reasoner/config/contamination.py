@@ -23,5 +23,5 @@ class ContaminationConfig(Section):
     """Words in a row that two questions must share to be an n-gram match."""
     permutations: int = Field(default=128, ge=16)
     """Hash functions of MinHash."""
-    candidates: float = Field(default=0.3, gt=0, lt=1)
-    """Likeness of the plain word sets for which MinHash's bands are laid out; what they propose is then measured."""
+    candidates: float = Field(default=0.45, gt=0, lt=1)
+    """Jaccard similarity for which MinHash's bands are laid out; what they propose is then measured exactly."""

@@ -1,8 +1,8 @@
 """Finds evaluation questions in a pool of training questions: word for word, by long n-grams, and nearly.
 
 `exact`: the normalised texts are equal. `ngram`: both hold the same n words in a row. `near`: MinHash with locality
-sensitive hashing (Broder 1997; Indyk and Motwani 1998; the package datasketch) proposes pairs with like word sets, and
-a pair counts where its likeness reaches the threshold:
+sensitive hashing (Broder 1997; Indyk and Motwani 1998; the package datasketch) proposes pairs of like words and
+numbers, and a pair counts where its likeness reaches the threshold:
 
     likeness = (1 − w) · J(words) + w · J(numbers)
 
@@ -24,6 +24,7 @@ VERSION = 1
 """Part of the stage's key; counts up when other pairs may match."""
 
 _TOKEN = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")
+NUMBER_COPIES = 5
 _WORDS = "zero one two three four five six seven eight nine ten eleven twelve"
 NUMBER_WORDS = {word: str(value) for value, word in enumerate(_WORDS.split())}
 
@@ -141,8 +142,19 @@ class Pool:
     def _sketches(self, every: Sequence[Features]) -> Iterable[Any]:
         from datasketch import MinHash
 
-        sets = [sorted(word.encode() for word in one.words) for one in every]
+        sets = [sorted(token.encode() for token in sketched(one)) for one in every]
         return MinHash.generator(sets, num_perm=self._config.permutations, seed=1)
+
+
+def sketched(one: Features) -> set[str]:
+    """What MinHash sees: the words, and each number as several tokens, since numbers weigh more than words."""
+    numbers = {
+        f"#{number}/{place}/{copy}"
+        for number, count in one.numbers.items()
+        for place in range(count)
+        for copy in range(NUMBER_COPIES)
+    }
+    return {*one.words, *numbers}
 
 
 def multiset_jaccard(a: Mapping[str, int], b: Mapping[str, int]) -> float:

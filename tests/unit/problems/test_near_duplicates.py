@@ -49,11 +49,9 @@ def test_each_kind_of_match_is_found_and_named() -> None:
 
 
 def test_other_numbers_make_another_question() -> None:
-    train = [problem("Mia has 14 red beads and gets 27 more. How many red beads does Mia have now?")]
-    assert kinds(train, "Tom has 14 red beads and gets 27 more. How many red beads does Tom have now?") == [
-        "near"
-    ]
-    assert kinds(train, "Tom has 83 red beads and gets 51 more. How many red beads does Tom have now?") == []
+    train = [problem("Mia has 14 red beads. She gets 27 more. How many beads are there?")]
+    assert kinds(train, "Tom has 14 red beads. He gets 27 more. How many beads are there?") == ["near"]
+    assert kinds(train, "Tom has 83 red beads. He gets 51 more. How many beads are there?") == []
 
 
 def test_features_read_numbers_as_numbers() -> None:
