@@ -138,7 +138,7 @@ def audit_rewards(
 
 def add_commands() -> None:
     """The commands that stand in modules of their own."""
-    from flows.commands import gc, lineage, planner_steps, report, smart_steps, train, why
+    from flows.commands import compare, evaluate, gc, lineage, planner_steps, report, smart_steps, train, why
 
     gc.add_to(app)
     lineage.add_to(app)
@@ -147,6 +147,8 @@ def add_commands() -> None:
     smart_steps.add_to(app)
     planner_steps.add_to(app)
     train.add_to(app)
+    compare.add_to(app)
+    evaluate.add_to(app)
 
 
 def main() -> None:

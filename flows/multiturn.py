@@ -15,6 +15,7 @@ from reasoner.config.smart import ModelConfig
 from reasoner.records import ArtifactRef
 from reasoner.stages.multiturn import controls_of
 from reasoner.telemetry.wandb_log import send_finished
+from tasks import contamination as overlap
 from tasks import multiturn as stages
 from tasks.context import run_context
 from tasks.gpu import cancel_children
@@ -40,6 +41,7 @@ def multiturn(
         problems = stages.prepare(
             config.problems, config.env_type, verify.workers, verify.timeout, config.seed
         )
+        checked = overlap.check(problems, config.contamination)
         base = prepare_model(config.model)
         correction = (
             prepare_model(ModelConfig(path=config.correction_model)) if config.correction_model else None
@@ -54,7 +56,9 @@ def multiturn(
             stages.control(problems, base, correction, trained, final, name, measured) for name in names
         )
 
-        report = stages.report(pipeline, problems, base, baseline, trained, final, names, controls)
+        scored = (overlap.Scored("test", "untrained", baseline), overlap.Scored("test", "trained", final))
+        clean = overlap.scores(checked, scored, config.evaluation.confidence)
+        report = stages.report(pipeline, problems, base, baseline, trained, final, names, controls, clean)
         run.finish(report, trained)
         if config.use_wandb:
             send_finished(

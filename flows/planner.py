@@ -13,6 +13,7 @@ from reasoner.config.compose import load
 from reasoner.config.planner import PlannerConfig
 from reasoner.records import ArtifactRef
 from reasoner.stages.planner import arm_names
+from tasks import contamination as overlap
 from tasks import planner as stages
 from tasks.context import run_context
 from tasks.gpu import cancel_children
@@ -38,6 +39,7 @@ def planner(
         if config.publish.enabled:
             stages.require_token(config.publish.repo)  # before hours of work
         problems = stages.prepare_problems(config.data, config.seed)
+        checked = overlap.check(problems, config.contamination)
         base = stages.prepare_model(config.model)
 
         records = gate = None
@@ -51,11 +53,17 @@ def planner(
 
         trained = adapters[-1]
         model = stages.merge(base, trained, problems, config.prompt, config.merge_dtype)
+        runs = {
+            name: evaluation_runs(config, problems, base, trained, name)
+            for name in config.data.evaluation_names
+        }
         evaluations = tuple(
-            evaluation(config, problems, base, trained, name) for name in config.data.evaluation_names
+            stages.evaluate(name, made, config.evaluation, config.reward) for name, made in runs.items()
         )
+        scored = tuple(overlap.Scored(name, "", made) for name, made in runs.items())
+        clean = overlap.scores(checked, scored, config.evaluation.confidence)
         report = stages.report(
-            pipeline, problems, base, records, gate, tuple(adapters), evaluations, config.seed
+            pipeline, problems, base, records, gate, tuple(adapters), evaluations, config.seed, clean
         )
         run.finish(report, model)
         if config.publish.enabled:
@@ -84,10 +92,9 @@ def grpo(
     )  # fmt: skip
 
 
-def evaluation(
+def evaluation_runs(
     config: PlannerConfig, problems: ArtifactRef, base: ArtifactRef, adapter: ArtifactRef, name: str
 ) -> ArtifactRef:
     """All arms on one set."""
     how = (config.evaluation, config.worker, config.prompt, config.engine)
-    runs = stages.arms(problems, base, adapter, f"eval-{name}", arm_names(trained=True), *how)
-    return stages.evaluate(name, runs, config.evaluation, config.reward)
+    return stages.arms(problems, base, adapter, f"eval-{name}", arm_names(trained=True), *how)

@@ -17,6 +17,7 @@ from reasoner.config.smart import AskConfig, SmartConfig
 from reasoner.config.variants import load_variants
 from reasoner.errors import CollapseError, DataError, TrainingError
 from reasoner.records import ArtifactRef
+from tasks import contamination as overlap
 from tasks import smart as stages
 from tasks import smart_records as making
 from tasks.context import run_context
@@ -76,6 +77,7 @@ def smart(
     ) as run:
         run.save_config(config)
         problems = stages.prepare_problems(config.data, config.seed)
+        checked = overlap.check(problems, config.contamination)
         base = stages.prepare_model(config.model)
         shown = few_shot(config, problems, base, "pool")
         given = Given(problems, base, shown, stages.analyse(shown))
@@ -93,7 +95,13 @@ def smart(
         )
         facts = {"seed": str(config.seed), "control": config.control.kind, "epochs": main.why}
         trained = tuple(epoch.trained for epoch in epochs)
-        report = stages.report(pipeline, facts, problems, base, given.analysis, evaluations, trained, failed)
+        scored = tuple(
+            overlap.Scored(name, e.trained.label, e.answers[name].turn1) for name in sets for e in epochs
+        )
+        clean = overlap.scores(checked, scored, config.evaluation.confidence)
+        report = stages.report(
+            pipeline, facts, problems, base, given.analysis, evaluations, trained, failed, clean
+        )
         run.finish(report, main.best.model)
         run.track(evaluations)
         return report

@@ -87,16 +87,16 @@ def control(
     out.metadata |= work.control(out.path, bench(), open_ref(problems), cast, open_ref(main), name, config)
 
 
-@stage("multiturn-report", kind="report", version=1)
+@stage("multiturn-report", kind="report", version=2)
 def report(
     out: Draft, title: str, problems: ArtifactRef, base: ArtifactRef, baseline: ArtifactRef, trained: ArtifactRef,
-    final: ArtifactRef, names: tuple[str, ...], controls: tuple[ArtifactRef, ...],
+    final: ArtifactRef, names: tuple[str, ...], controls: tuple[ArtifactRef, ...], clean: ArtifactRef | None = None,
 ) -> None:  # fmt: skip
     """The run as a page: both turns before and after, controls, training."""
     folders = {name: open_ref(ref) for name, ref in zip(names, controls, strict=True)}
     page.write(
         out.path, title, f"{folder_of(base).name} ({base.digest[:16]})", open_ref(problems), open_ref(baseline),
-        open_ref(trained), open_ref(final), folders,
+        open_ref(trained), open_ref(final), folders, open_ref(clean) if clean else None,
     )  # fmt: skip
 
 

@@ -120,16 +120,18 @@ def evaluate(
     out.metadata |= planner_records.measure(out.path, name, open_ref(runs), config, reward)
 
 
-@stage("planner-report", kind="report", version=1)
+@stage("planner-report", kind="report", version=2)
 def report(
     out: Draft, title: str, problems: ArtifactRef, base: ArtifactRef, records: ArtifactRef | None,
     gate: ArtifactRef | None, adapters: tuple[ArtifactRef, ...], evaluations: tuple[ArtifactRef, ...], seed: int,
+    clean: ArtifactRef | None = None,
 ) -> None:  # fmt: skip
     """The run as a page."""
     facts = {"base model": folder_of(base).name, "base digest": base.digest[:16], "seed": str(seed)}
     planner_report.write(
         out.path, title, facts, open_ref(problems), open_ref(records) if records else None,
         open_ref(gate) if gate else None, folders(adapters), folders(evaluations),
+        open_ref(clean) if clean else None,
     )  # fmt: skip
 
 

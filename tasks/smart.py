@@ -233,17 +233,19 @@ def evaluate(
     out.metadata |= smart.evaluate(out.path, name, verdicts.read(folders(few_shot)), given, config)
 
 
-@stage("report", kind="report", version=2)
+@stage("report", kind="report", version=3)
 def report(
     out: Draft, title: str, facts: dict[str, str], problems: ArtifactRef, base: ArtifactRef, analysis: ArtifactRef,
     evaluations: tuple[ArtifactRef, ...], trained: tuple[Trained, ...], failed: tuple[str, ...],
+    clean: ArtifactRef | None = None,
 ) -> None:  # fmt: skip
     """The run as a page: headline tables, records, losses, what was left out."""
     about = {"base model": folder_of(base).name, "base digest": base.digest[:16], **facts}
     sets = [(t.label, open_ref(t.records), open_ref(t.adapter)) for t in trained]
     reporting.write(
-        out.path, title, about, open_ref(problems), open_ref(analysis), folders(evaluations), sets, failed
-    )
+        out.path, title, about, open_ref(problems), open_ref(analysis), folders(evaluations), sets, failed,
+        open_ref(clean) if clean else None,
+    )  # fmt: skip
 
 
 def convergence_of(ref: ArtifactRef) -> tuple[bool, int, str]:

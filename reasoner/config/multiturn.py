@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from reasoner.config.base import Section
+from reasoner.config.contamination import ContaminationConfig
 from reasoner.config.data import SourceConfig
 from reasoner.config.smart import ComputeConfig, EngineConfig, LoraConfig, ModelConfig, VerifyConfig
 
@@ -16,7 +17,7 @@ Method = Literal["mlmt", "rl_guided", "score", "archer"]
 EnvType = Literal["math", "code"]
 
 
-REPORTING = ("save_path", "use_wandb", "project_name", "run_name", "compute")
+REPORTING = ("save_path", "use_wandb", "project_name", "run_name", "compute", "contamination")
 """Keys that change what is said of a run, not what it learns."""
 TRAINING = (
     "iterations", "stage1_steps", "stage2_steps", "rollout_size", "group_size", "batch_size",
@@ -231,6 +232,7 @@ class MultiTurnConfig(Section):
     engine: EngineConfig = EngineConfig()
     verify: VerifyConfig = VerifyConfig(timeout=10.0)
     evaluation: MultiTurnEvaluation = MultiTurnEvaluation()
+    contamination: ContaminationConfig = ContaminationConfig()
     compute: ComputeConfig = ComputeConfig()
 
     @model_validator(mode="before")

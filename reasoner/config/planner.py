@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from reasoner.config.base import Section
+from reasoner.config.contamination import ContaminationConfig
 from reasoner.config.data import DataConfig
 from reasoner.config.smart import (
     ComputeConfig,
@@ -203,6 +204,7 @@ class PlannerConfig(Section):
     merge_dtype: Dtype = "bfloat16"
     """Precision of the merged model's weights on disk."""
     evaluation: PlannerEvaluationConfig = PlannerEvaluationConfig()
+    contamination: ContaminationConfig = ContaminationConfig()
     wandb: WandbConfig = WandbConfig()
     compute: ComputeConfig = ComputeConfig()
     publish: PublishConfig = PublishConfig()

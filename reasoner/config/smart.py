@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from reasoner.config.base import Section
+from reasoner.config.contamination import ContaminationConfig
 from reasoner.config.data import DataConfig
 from reasoner.config.tracking import TrackingConfig
 from reasoner.config.training import ComputeConfig, TrainConfig
@@ -225,6 +226,7 @@ class SmartConfig(Section):
     """Training settings that differ in later epochs, by the names of `train` (for example `lr`)."""
     verify: VerifyConfig = VerifyConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    contamination: ContaminationConfig = ContaminationConfig()
     compute: ComputeConfig = ComputeConfig()
     tracking: TrackingConfig = TrackingConfig()
 

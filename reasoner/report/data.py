@@ -3,7 +3,7 @@
 Figures are measured elsewhere; nothing is computed here but words.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -96,5 +96,7 @@ class RunReport(Section):
     records: tuple[RecordSet, ...] = ()
     losses: tuple[Loss, ...] = ()
     stages: tuple[StageTime, ...] = ()
+    contamination: dict[str, Any] | None = None
+    """Evaluation questions in the training pool: counts, matches, scores without them; unset where it was off."""
     left_out: tuple[str, ...] = ()
     """What was not used or not measured, one sentence each."""

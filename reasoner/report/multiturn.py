@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.methods.multiturn.episode import Episode
+from reasoner.report import contamination as overlap
 from reasoner.report.markdown import escaped, table_row
 from reasoner.report.words import p_value
+from reasoner.stages import contamination
 from reasoner.statistics import mcnemar_exact
 from reasoner.store.rows import iter_rows, read_rows
 from reasoner.training.checkpoints import write_json
@@ -25,7 +27,7 @@ SIGNALS = (
 
 def write(
     out: Path, title: str, base: str, problems: Path, baseline: Path, trained: Path, final: Path,
-    controls: Mapping[str, Path],
+    controls: Mapping[str, Path], clean: Path | None = None,
 ) -> None:  # fmt: skip
     """Gather what the stages measured; only the paired tests against controls are computed here."""
     training = _json(trained / "training.json")
@@ -47,8 +49,12 @@ def write(
         "validations": training["validations"], "left_out": read_rows(problems / "left-out.jsonl"),
         "iterations": list(iter_rows(trained / "metrics.jsonl")) if (trained / "metrics.jsonl").is_file() else [],
     }  # fmt: skip
+    if clean is not None:
+        facts["contamination"] = contamination.read(clean)
     write_json(out / "report.json", facts)
-    (out / "report.md").write_text("\n".join(lines(facts)) + "\n", encoding="utf-8")
+    (out / "report.md").write_text(
+        "\n".join([*lines(facts), *overlap.lines(facts.get("contamination"))]) + "\n", encoding="utf-8"
+    )
 
 
 def lines(facts: Mapping[str, Any]) -> list[str]:

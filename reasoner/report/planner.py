@@ -27,6 +27,7 @@ class PlannerReport(Section):
     losses: tuple[Loss, ...] = ()
     curves: tuple[dict[str, float], ...] = ()
     """Means over windows of GRPO steps."""
+    contamination: dict[str, Any] | None = None
     left_out: tuple[str, ...] = ()
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.methods.planner.evaluation import PlannerEvaluation
+from reasoner.report import contamination as overlap
 from reasoner.report.data import Loss
 from reasoner.report.planner import PlannerReport, render
+from reasoner.stages import contamination
 from reasoner.stages.planner_records import read_json
 from reasoner.stages.smart import write_json
 from reasoner.store.rows import read_rows
@@ -14,7 +16,7 @@ from reasoner.store.rows import read_rows
 
 def write(
     out: Path, title: str, facts: dict[str, str], problems: Path, records: Path | None, gate: Path | None,
-    adapters: Sequence[Path], evaluations: Sequence[Path],
+    adapters: Sequence[Path], evaluations: Sequence[Path], clean: Path | None = None,
 ) -> None:  # fmt: skip
     """Gather what the stages measured; nothing is computed anew."""
     trainings = [read_json(folder / "training.json") for folder in adapters]
@@ -29,12 +31,14 @@ def write(
         gate=read_json(gate / "gate.json") if gate else {},
         losses=tuple(map(_loss, trainings)),
         curves=tuple(point for training in trainings for point in training.get("curves", [])),
+        contamination=contamination.read(clean) if clean else None,
         left_out=tuple(
             f"{row['set']} row {row['row']}: {row['reason']}: {row['excerpt']}" for row in left_out
         ),
     )
     write_json(out / "report.json", report.model_dump(mode="json"))
-    (out / "report.md").write_text(render(report), encoding="utf-8")
+    page = render(report) + "\n".join(overlap.lines(report.contamination))
+    (out / "report.md").write_text(page, encoding="utf-8")
 
 
 def _loss(training: dict[str, Any]) -> Loss:

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.methods.smart.analysis import Analysis
+from reasoner.report import contamination as overlap
 from reasoner.report.data import HeadlineTable, Loss, RecordSet, RunReport
 from reasoner.report.markdown import render_markdown
+from reasoner.stages import contamination
 from reasoner.stages.smart import write_json
 from reasoner.store.rows import read_rows
 
@@ -15,6 +17,7 @@ from reasoner.store.rows import read_rows
 def write(
     out: Path, title: str, facts: dict[str, str], problems: Path, analysis: Path, evaluations: Sequence[Path],
     trained: Sequence[tuple[str, Path, Path]], failed: Sequence[str] = (),
+    clean: Path | None = None,
 ) -> None:  # fmt: skip
     """Gather what the stages measured; nothing is computed anew. `trained` are (label, records, adapter).
 
@@ -29,6 +32,7 @@ def write(
         ),
         few_shot=Analysis.from_row(_json(analysis / "analysis.json")),
         records=tuple(_records(label, records) for label, records, _ in trained),
+        contamination=contamination.read(clean) if clean else None,
         losses=tuple(_loss(label, adapter) for label, _, adapter in trained),
         left_out=(
             *(f"not trained: {sentence}" for sentence in failed),
@@ -36,7 +40,7 @@ def write(
         ),
     )
     write_json(out / "report.json", report.model_dump(mode="json"))
-    (out / "report.md").write_text(render_markdown(report))
+    (out / "report.md").write_text(render_markdown(report) + "\n".join(overlap.lines(report.contamination)))
 
 
 def read(folder: Path) -> RunReport:

@@ -21,6 +21,19 @@ def mcnemar_exact(b: int, c: int) -> float:
     return float(binomtest(b, b + c, 0.5).pvalue)
 
 
+def paired_interval(gained: int, lost: int, n: int, confidence: float) -> tuple[float, float]:
+    """Interval of (gained - lost)/n. Source: Agresti and Min, Statistics in Medicine 24 (2005) 729-740: Wald's
+    interval after adding 0.5 to each of the four cells. Without pairs nothing is known: (-1, 1)."""
+    if n == 0:
+        return -1.0, 1.0
+    from scipy.stats import norm
+
+    b, c, total = gained + 0.5, lost + 0.5, n + 2.0
+    middle = (b - c) / total
+    half = float(norm.ppf(0.5 + confidence / 2)) * ((b + c) - (b - c) ** 2 / total) ** 0.5 / total
+    return max(-1.0, middle - half), min(1.0, middle + half)
+
+
 def holm(ps: Sequence[float]) -> list[float]:
     """Holm's step-down adjusted p-values, in the order given; they bound the family-wise error.
 

@@ -13,7 +13,7 @@ from reasoner.errors import ReasonerError, UsageError
 from reasoner.methods.multiturn.advantages import zero_variance_share
 from reasoner.methods.multiturn.episode import Episode, Turn, groups
 from reasoner.records import Record
-from reasoner.statistics import Estimate, estimate, mcnemar_exact
+from reasoner.statistics import Estimate, estimate, mcnemar_exact, paired_interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +51,6 @@ def two_turns(episodes: Sequence[Episode], confidence: float = 0.95) -> TwoTurns
         n, len(episodes) - n, estimate(k1, n, confidence), estimate(k2, n, confidence),
         (k2 - k1) / n if n else 0.0, low, high, gained, lost, mcnemar_exact(gained, lost),
     )  # fmt: skip
-
-
-def paired_interval(gained: int, lost: int, n: int, confidence: float) -> tuple[float, float]:
-    """Interval of (gained - lost)/n. Source: Agresti and Min, Statistics in Medicine 24 (2005) 729-740: Wald's
-    interval after adding 0.5 to each of the four cells. Without pairs nothing is known: (-1, 1)."""
-    if n == 0:
-        return -1.0, 1.0
-    from scipy.stats import norm
-
-    b, c, total = gained + 0.5, lost + 0.5, n + 2.0
-    middle = (b - c) / total
-    half = float(norm.ppf(0.5 + confidence / 2)) * ((b + c) - (b - c) ** 2 / total) ** 0.5 / total
-    return max(-1.0, middle - half), min(1.0, middle + half)
 
 
 def rollout_metrics(episodes: Sequence[Episode]) -> dict[str, float]:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from reasoner.errors import UsageError
 from reasoner.methods.multiturn import metrics
+from reasoner.statistics import paired_interval
 from tests.unit.methods.multiturn.making import episode
 
 
@@ -29,10 +30,10 @@ def test_the_interval_of_delta_covers_what_it_says():
     rng, hits, draws = Random(3), 0, 1000
     for _ in range(draws):
         flips = rng.choices((1, -1, 0), (0.2, 0.1, 0.7), k=120)
-        low, high = metrics.paired_interval(flips.count(1), flips.count(-1), 120, 0.95)
+        low, high = paired_interval(flips.count(1), flips.count(-1), 120, 0.95)
         hits += low <= 0.1 <= high
     assert 0.92 <= hits / draws <= 0.98
-    assert metrics.paired_interval(0, 0, 0, 0.95) == (-1.0, 1.0)
+    assert paired_interval(0, 0, 0, 0.95) == (-1.0, 1.0)
 
 
 def test_a_single_turn_has_no_delta():

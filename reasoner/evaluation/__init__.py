@@ -1,0 +1,1 @@
+"""Evaluating any model on any data set, and comparing two evaluations."""

@@ -1,0 +1,117 @@
+"""Contamination. Wrong if a planted question is missed, if another question is taken for it, or if `fail` lets a run go
+on."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reasoner.config.contamination import ContaminationConfig
+from reasoner.errors import DataError
+from reasoner.problems.near_duplicates import features, multiset_jaccard, search
+from reasoner.problems.paraphrases import RULES, paraphrase
+from reasoner.problems.word_problems import generate
+from reasoner.records import Problem
+from reasoner.report.contamination import lines
+from reasoner.stages import contamination
+from reasoner.store.rows import write_rows
+
+CONFIG = ContaminationConfig()
+LONG = (
+    "A lighthouse keeper on a northern island burns 14 litres of oil on each of the 6 darkest nights of winter and 9 "
+    "litres on every other night of a month of 30 days. How much oil does the keeper burn in the whole month?"
+)
+
+
+def problem(text: str, dataset: str = "pool", **more: str) -> Problem:
+    return Problem.make(text, "1", dataset, **more)  # type: ignore[arg-type]
+
+
+def kinds(train: list[Problem], question: str) -> list[str]:
+    return [m.kind for m in search(train, {"test": [problem(question, "test")]}, CONFIG)]
+
+
+def test_each_kind_of_match_is_found_and_named() -> None:
+    others = generate(200, seed=3)
+    assert kinds([*others, problem(LONG.upper().replace(",", ";"))], LONG) == ["exact"]
+    assert kinds([*others, problem("My rewording", original=LONG)], LONG) == ["exact"], (
+        "a rephrasing says of what"
+    )
+    quoted = (
+        "Think step by step. " + LONG.split(" How much")[0] + " Draw the curve of consumption and explain it."
+    )
+    assert kinds([*others, problem(quoted)], LONG) == ["ngram"]
+    assert kinds([*others, problem(paraphrase(LONG, ["names", "order", "synonyms"]))], LONG)[0] in (
+        "near",
+        "ngram",
+    )
+    assert kinds(others, LONG) == [] and kinds([], LONG) == []
+
+
+def test_other_numbers_make_another_question() -> None:
+    train = [problem("Mia has 14 red beads. She gets 27 more. How many beads are there?")]
+    assert kinds(train, "Tom has 14 red beads. He gets 27 more. How many beads are there?") == ["near"]
+    assert kinds(train, "Tom has 83 red beads. He gets 51 more. How many beads are there?") == []
+
+
+def test_features_read_numbers_as_numbers() -> None:
+    found = features("Two pens cost $1,200.50, twelve cost 7.0; Ann's pen costs 7.")
+    assert found.numbers == {"2": 1, "1200.5": 1, "12": 1, "7": 2} and "ann" in found.words
+    assert multiset_jaccard({"2": 2, "3": 1}, {"2": 1, "4": 1}) == pytest.approx(1 / 4)
+    assert multiset_jaccard({}, {}) == 1.0
+
+
+def test_planted_paraphrases_of_real_questions_are_found(shared_data: Path) -> None:
+    """A part of benchmarks/contamination.py; docs/contamination.md has the whole."""
+    rows = [json.loads(line) for line in (shared_data / "gsm8k_test.jsonl").open()][:240]
+    test = [problem(row["question"], str(i)) for i, row in enumerate(rows)]
+    for rule in RULES:
+        copies = [problem(paraphrase(p.question, [rule], seed=2), f"copy {p.dataset}") for p in test]
+        found = {m.evaluation_id for m in search(copies, {"t": test}, CONFIG)}
+        assert len(found) / len(test) >= 0.9, rule
+    half = len(test) // 2
+    assert len(search(test[:half], {"t": test[half:]}, CONFIG)) <= 1
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Path:
+    """A folder of problems in which two of four evaluation questions stand in the pool, one in the validation part."""
+    folder = tmp_path / "problems"
+    folder.mkdir()
+    own = generate(4, seed=1, dataset="held")
+    write_rows(folder / "train.jsonl", [*generate(40, seed=9)[20:], problem(own[0].question)])
+    write_rows(folder / "validation.jsonl", [problem(own[1].question)])
+    write_rows(folder / "eval-held.jsonl", own)
+    return folder
+
+
+def test_the_stage_warns_with_clean_scores_and_fails_where_it_is_told_to(
+    tmp_path: Path, prepared: Path
+) -> None:
+    checked, out, answers = (tmp_path / name for name in ("checked", "out", "answers"))
+    for folder in (checked, out, answers):
+        folder.mkdir()
+    facts = contamination.check(checked, prepared, CONFIG)
+    assert facts["sets"]["held"] == {"questions": 4, "matched": 2, "kinds": {"exact": 2}}
+
+    own = contamination.evaluation_sets(prepared)["held"]
+    marks = ["correct", "correct", "incorrect", "unscored"]  # the two right ones are the contaminated ones
+    rows = [
+        {"problem_id": p.id, "strategy": "cot", "verdict": {"outcome": m}}
+        for p, m in zip(own, marks, strict=True)
+    ]
+    write_rows(answers / "attempts.jsonl", rows)
+    contamination.clean_scores(out, checked, [("held", "epoch 1", answers)])
+    found = contamination.read(out)
+    score = found["scores"][0]
+    assert (score["full"]["k"], score["full"]["n"]) == (2, 3) and (
+        score["clean"]["k"],
+        score["clean"]["n"],
+    ) == (0, 1)
+    page = "\n".join(lines(found))
+    assert "2 of 4 questions" in page and "| held | epoch 1 | 0.667 | 3 | 0.000 | 1 |" in page
+    assert own[0].question[:40] in page and lines(None) == []
+
+    with pytest.raises(DataError, match=r"2 of 4 in held.*contamination.mode=warn"):
+        contamination.check(tmp_path / "checked", prepared, ContaminationConfig(mode="fail"))
+    contamination.check(tmp_path / "checked", prepared, ContaminationConfig(mode="fail", max_share=0.5))
