@@ -114,11 +114,12 @@ def audit_rewards(
 
 def main() -> None:
     """Entry point of the console script."""
-    from flows.commands import planner_steps, smart_steps, train
+    from flows.commands import planner_steps, releases, smart_steps, train
 
     smart_steps.add_to(app)
     planner_steps.add_to(app)
     train.add_to(app)
+    releases.add_to(app)
     _check_siblings()
     try:
         if app(standalone_mode=False) == INTERRUPTED:  # typer's word for Ctrl-C

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from reasoner.home import Home
 from reasoner.ids import content_hash
 from reasoner.provenance import save_code
 from reasoner.records import ArtifactRef
+from reasoner.releases.fresh import FreshHome
 from reasoner.store import Store
 from reasoner.tracking import Tracking, log_tables
 from reasoner.workbench import Workbench
@@ -45,15 +46,13 @@ class RunContext:
         (self.folder / "config.json").write_text(config.model_dump_json(indent=1) + "\n")
         save_code(self.folder)
 
-    def finish(self, report: ArtifactRef, model: ArtifactRef) -> None:
-        """Leave the report and the way to the model in the run's folder."""
+    def finish(self, report: ArtifactRef, model: ArtifactRef | None = None) -> None:
+        """Leave the report and the way to the model, where the run makes one, in the run's folder."""
         source = self.store.open(report) / "report.md"
         (self.folder / "report.md").write_text(source.read_text())
-        facts = {
-            "report": report.to_row(),
-            "model": model.to_row(),
-            "model_path": str(self.store.open(model)),
-        }
+        facts: dict[str, Any] = {"report": report.to_row()}
+        if model is not None:
+            facts |= {"model": model.to_row(), "model_path": str(self.store.open(model))}
         (self.folder / "result.json").write_text(json.dumps(facts, indent=1) + "\n")
 
     def track(self, evaluations: Iterable[ArtifactRef]) -> None:
@@ -114,6 +113,19 @@ def bench() -> Workbench:
         # The same stage in the same home goes on with its W&B run, as it goes on from its checkpoints.
         tracking = tracking.run(label, "train", content_hash([str(context.home.path), key], 16))
     return Workbench(context.home, context.engines, work, logs, show, tracking)
+
+
+@contextmanager
+def forgetting() -> Iterator[None]:
+    """Within a stage: what was answered before is not found again; answers are kept in the stage's working folder."""
+    work = bench().work
+    context = current()
+    home = FreshHome(context.home.path, work / "ledger")
+    token = _current.set(replace(context, home=home))
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ def find(name: str) -> Stage:
     """The stage `name`; UsageError names the stages that there are."""
     import tasks.multiturn
     import tasks.planner
+    import tasks.releases
     import tasks.smart
     import tasks.smart_records  # noqa: F401  (defining the stages registers them)
 
