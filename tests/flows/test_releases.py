@@ -1,7 +1,7 @@
 """Releases, nights and publishing on a real server: a real run is released, measured again, made worse, published.
 
 Wrong if a night gives back what was answered before, if a drop is not told or does not fail its run, if one release
-that can't be measured keeps others from being measured, if the schedule does not fire, or if anything is public unasked.
+that can't be measured keeps others from it, if the schedule does not fire, or if anything is public unasked.
 """
 
 import http.server
