@@ -59,7 +59,7 @@ def _send(block: str, subject: str, body: str) -> None:
     if not isinstance(found, NotificationBlock):
         raise TypeError(f"{type(found).__name__} is no notification block")
     with found.raise_on_failure():
-        _waited(found.notify(body, subject))  # type: ignore[func-returns-value]
+        _waited(found.notify(body, subject))
 
 
 def _waited(value: Any) -> Any:

@@ -1,5 +1,7 @@
 """A release or a run's model to a private repository on the Hub, as one commit; nothing without a repository."""
 
+import json
+
 from prefect import flow
 from prefect.runtime import flow_run
 
@@ -14,7 +16,7 @@ from reasoner.releases.finding import release_of
 from reasoner.releases.release import Release
 from reasoner.stages.publication import require_whole_model
 from tasks import releases as stages
-from tasks.context import run_context
+from tasks.context import RunContext, run_context
 
 UNNAMED = "unreleased"
 
@@ -36,7 +38,16 @@ def publish(pipeline: str = "publish", overrides: list[str] | None = None) -> Ar
         facts = run.store.manifest(publication).metadata
         if config.release:
             Book(run.home).published(release.name, release.model.digest, config.repo, str(facts["commit"]))
+        leave(run, publication)
         return publication
+
+
+def leave(run: RunContext, publication: ArtifactRef) -> None:
+    """The card and where the publication is, in the run's folder."""
+    card = run.store.open(publication) / "README.md"
+    (run.folder / "report.md").write_text(card.read_text(encoding="utf-8"), encoding="utf-8")
+    facts = {"publication": publication.to_row()}
+    (run.folder / "result.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
 def wanted(config: PublishingConfig, home: Home) -> Release:

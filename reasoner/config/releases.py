@@ -15,7 +15,7 @@ class NightlyConfig(Section):
     method: Literal["nightly"] = "nightly"
     releases: tuple[str, ...] = ()
     """Names; unset takes all that there are."""
-    night: str = Field(default="", max_length=40, pattern=r"^[A-Za-z0-9.:_-]*$")
+    night: str = Field(default="", max_length=40, pattern=r"^[A-Za-z0-9.:_-]*$", coerce_numbers_to_str=True)
     """What the evaluation is called. Within one night what is done is not done again; another name measures anew.
     Unset is the day for which the run was scheduled, UTC."""
     alpha: float = Field(default=0.01, gt=0, lt=1)

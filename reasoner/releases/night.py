@@ -1,6 +1,7 @@
 """One night of one release: every set measured again and compared with the release's own evaluation."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ class Night(Record):
 
 
 def judge(
-    release: str, night: str, model: str, sets: dict[str, tuple[Outcomes, Outcomes]], alpha: float,
+    release: str, night: str, model: str, sets: Mapping[str, tuple[Outcomes, Outcomes]], alpha: float,
     notes: tuple[str, ...] = (),
 ) -> Night:  # fmt: skip
     """Compare (release, night) of every set; the chance that an unchanged model is called worse is at most alpha."""

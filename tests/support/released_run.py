@@ -1,4 +1,4 @@
-"""A finished run of SMART without its training: real answers, verdicts and tables, and folders in a trained model's place.
+"""A finished run of SMART without its training: real answers, verdicts and tables; folders where a trained model is.
 
 What a run leaves that a release is made of: problems, answers of the last epoch, their verdicts, the evaluation, and a
 report that names them all; `config.json` and `result.json` in the run's folder.
