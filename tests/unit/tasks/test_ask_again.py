@@ -63,7 +63,9 @@ def compare(release: Release, night: str) -> Night:
     return read_night(open_ref(stages.compare_night.run(bound)))
 
 
-def test_a_run_becomes_a_release_that_says_how_to_measure_it(home: Home, release: Release, folder: Path) -> None:
+def test_a_run_becomes_a_release_that_says_how_to_measure_it(
+    home: Home, release: Release, folder: Path
+) -> None:
     assert release.run == folder.name and release.base == "owner/base" and release.base_revision == "abc123"
     (measured,) = release.sets
     assert measured.name == "held-out" and measured.stage == "answer"
@@ -80,8 +82,12 @@ def test_every_night_asks_anew_and_an_unchanged_model_has_no_drop(home: Home, re
     assert asked(home.path) == before + PROBLEMS and not first.worse and first.notes == ()
     compare(release, "2026-11-02")
     assert asked(home.path) == before + 2 * PROBLEMS
-    assert [path.stat().st_size for path in sorted(home.ledger.rglob("*.jsonl"))] == sizes, "the ledger stays as it was"
-    assert ask(release, "2026-11-03").digest != ask(release, "2026-11-04").digest, "each night's answers are its own"
+    assert [path.stat().st_size for path in sorted(home.ledger.rglob("*.jsonl"))] == sizes, (
+        "the ledger stays as it was"
+    )
+    assert ask(release, "2026-11-03").digest != ask(release, "2026-11-04").digest, (
+        "each night's answers are its own"
+    )
     assert not list(home.work.glob("*"))
 
 
@@ -89,7 +95,9 @@ def test_a_planted_drop_is_seen(home: Home, release: Release) -> None:
     (home.path / "worse").touch()
     night = compare(release, "2026-11-01")
     change = night.sets["held-out"]
-    assert night.worse == ("held-out",) and change.gained == 0 and change.lost > PROBLEMS / 4 and change.p < 1e-4
+    assert (
+        night.worse == ("held-out",) and change.gained == 0 and change.lost > PROBLEMS / 4 and change.p < 1e-4
+    )
 
 
 def test_what_a_crash_left_of_a_night_is_not_asked_again(home: Home, release: Release) -> None:
