@@ -138,7 +138,18 @@ def audit_rewards(
 
 def add_commands() -> None:
     """The commands that stand in modules of their own."""
-    from flows.commands import compare, evaluate, gc, lineage, planner_steps, report, smart_steps, train, why
+    from flows.commands import (
+        compare,
+        evaluate,
+        gc,
+        lineage,
+        planner_steps,
+        releases,
+        report,
+        smart_steps,
+        train,
+        why,
+    )
 
     gc.add_to(app)
     lineage.add_to(app)
@@ -147,6 +158,7 @@ def add_commands() -> None:
     smart_steps.add_to(app)
     planner_steps.add_to(app)
     train.add_to(app)
+    releases.add_to(app)
     compare.add_to(app)
     evaluate.add_to(app)
 

@@ -50,6 +50,10 @@ class CollapseError(ReasonerError):
     """A model's output is not usable by the next stage, for example because it names no strategy."""
 
 
+class RegressionError(ReasonerError):
+    """A released model has become significantly worse than it was when it was released."""
+
+
 class PublishError(ReasonerError):
     """A model cannot be published: no token, no permission, or something in its files that must stay here."""
 

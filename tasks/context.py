@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from reasoner.planning.plan import TIMINGS
 from reasoner.provenance import save_code
 from reasoner.records import ArtifactRef
 from reasoner.redaction import install, redact
+from reasoner.releases.fresh import FreshHome
 from reasoner.report.html.build import write_if_cheap
 from reasoner.store import Store
 from reasoner.tracking import Tracking, log_tables
@@ -81,15 +82,13 @@ class RunContext:
             with (self.folder / TIMINGS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
 
-    def finish(self, report: ArtifactRef, model: ArtifactRef) -> None:
-        """Leave the report and the way to the model in the run's folder."""
+    def finish(self, report: ArtifactRef, model: ArtifactRef | None = None) -> None:
+        """Leave the report and the way to the model, where the run makes one, in the run's folder."""
         source = self.store.open(report) / "report.md"
         (self.folder / "report.md").write_text(source.read_text())
-        facts = {
-            "report": report.to_row(),
-            "model": model.to_row(),
-            "model_path": str(self.store.open(model)),
-        }
+        facts: dict[str, Any] = {"report": report.to_row()}
+        if model is not None:
+            facts |= {"model": model.to_row(), "model_path": str(self.store.open(model))}
         (self.folder / "result.json").write_text(json.dumps(facts, indent=1) + "\n")
         write_if_cheap(self.folder, self.home, self.progress.say)
 
@@ -193,6 +192,19 @@ def rehearsing(context: RunContext) -> Iterator[None]:
     finally:
         _rehearsal.reset(tokens[0])
         _current.reset(tokens[1])
+
+
+@contextmanager
+def forgetting() -> Iterator[None]:
+    """Within a stage: what was answered before is not found again; answers are kept in the stage's working folder."""
+    work = bench().work
+    context = current()
+    home = FreshHome(context.home.path, work / "ledger")
+    token = _current.set(replace(context, home=home))
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 @contextmanager

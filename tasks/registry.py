@@ -8,6 +8,7 @@ def names() -> list[str]:
     """Every stage that there is, sorted."""
     import tasks.multiturn
     import tasks.planner
+    import tasks.releases
     import tasks.smart
     import tasks.smart_records  # noqa: F401  (defining the stages registers them)
 

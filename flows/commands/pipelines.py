@@ -27,6 +27,10 @@ def find(name: str) -> Pipeline:
         return Pipeline(lambda words: _check_multi_turn(name, words), _multi_turn_flow, _show_multi_turn)
     if method_of(name) == "planner":
         return Pipeline(lambda words: _check_planner(name, words), _planner_flow, _show_planner)
+    if method_of(name) == "nightly":
+        return Pipeline(lambda words: _check_nightly(name, words), _nightly_flow, _show_nightly)
+    if method_of(name) == "publish":
+        return Pipeline(lambda words: _check_publish(name, words), _publish_flow, _show_publish)
     return Pipeline(lambda words: _check_smart(name, words), _smart_flow, _show_smart)
 
 
@@ -99,3 +103,54 @@ def _show_planner(report: ArtifactRef, folder: Path, seconds: float) -> None:
     for line in planner.plain_lines(planner.PlannerReport.model_validate(facts)):
         print(line)
     show_places(folder, seconds)
+
+
+def _check_nightly(name: str, words: Sequence[str]) -> None:
+    from reasoner.config.compose import load
+    from reasoner.config.releases import NightlyConfig
+
+    load(name, words, NightlyConfig)
+
+
+def _nightly_flow() -> Any:
+    from flows.nightly import nightly
+
+    return nightly
+
+
+def _show_nightly(report: ArtifactRef, folder: Path, seconds: float) -> None:
+    """Every set of every release in a sentence, then where the page is."""
+    from reasoner.releases.night import Night
+    from reasoner.releases.trend import sentence
+    from reasoner.store import open_ref
+
+    facts = json.loads((open_ref(report) / "report.json").read_text())
+    for night in map(Night.from_row, facts["nights"]):
+        for name, change in night.sets.items():
+            print(f"{night.release}  {sentence(name, change)}")
+    if not facts["nights"]:
+        print("there are no releases; `reasoner release RUN NAME` makes one")
+    print(f"report    {folder / 'report.md'}")
+    print(f"done in {seconds:.0f} s")
+
+
+def _check_publish(name: str, words: Sequence[str]) -> None:
+    from reasoner.config.compose import load
+    from reasoner.config.releases import PublishingConfig
+
+    load(name, words, PublishingConfig).require_target()
+
+
+def _publish_flow() -> Any:
+    from flows.publish import publish
+
+    return publish
+
+
+def _show_publish(publication: ArtifactRef, folder: Path, seconds: float) -> None:
+    """Where the model is on the Hub now."""
+    from reasoner.store import open_ref
+
+    facts = json.loads((open_ref(publication) / "publication.json").read_text())
+    print(f"{'pushed to' if facts['pushed'] else 'already at'} {facts['url']} ({facts['commit']})")
+    print(f"done in {seconds:.0f} s")

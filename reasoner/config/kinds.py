@@ -48,4 +48,12 @@ def section_of(name: str, folder: Path = CONFIG_FOLDER) -> type[Section]:
         from reasoner.config.planner import PlannerConfig
 
         return PlannerConfig
+    if method == "nightly":
+        from reasoner.config.releases import NightlyConfig
+
+        return NightlyConfig
+    if method == "publish":
+        from reasoner.config.releases import PublishingConfig
+
+        return PublishingConfig
     raise ConfigurationError(f"configuration {name!r}: no method {method!r}")

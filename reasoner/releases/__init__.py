@@ -1,0 +1,1 @@
+"""Models that were released: what each was when it was measured, and whether it still is."""
