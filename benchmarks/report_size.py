@@ -4,7 +4,7 @@ python benchmarks/report_size.py --rows 50000
 
 Makes a SMART run in a store without a model (three strategies few-shot, two epochs, about 100 words a response), writes
 its report as `reasoner report` does, and drives a headless Chromium. Prints one JSON object; times are in seconds,
-medians of `--repeats`. `first_view` is from the navigation until the list stands; `filter` from the choice until the rows
+medians of `--repeats`. `first_view` is from the navigation until the list stands; `filter` from the choice until rows
 are laid out; `search_first` unpacks every text, `search_again` does not.
 """
 

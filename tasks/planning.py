@@ -51,7 +51,7 @@ class Rehearsal(RunContext):
     def save_config(self, config: Section) -> None:
         """A plan leaves nothing."""
 
-    def finish(self, report: ArtifactRef, model: ArtifactRef) -> None:
+    def finish(self, report: ArtifactRef, model: ArtifactRef | None = None) -> None:
         """A plan leaves nothing."""
 
     def rehearse(self, stage: Stage, arguments: dict[str, Any]) -> ArtifactRef:

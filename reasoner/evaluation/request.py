@@ -34,7 +34,7 @@ def read_request(
         wrong = next(word for word in overrides if "=" not in word)
         raise UsageError(f"{wrong!r} is not of the form key=value")
     try:
-        merged = OmegaConf.create(start)
+        merged: Any = OmegaConf.create(start)
         for key, value in given.items():
             OmegaConf.update(merged, key, value)
         merged = OmegaConf.merge(merged, OmegaConf.from_dotlist(words))

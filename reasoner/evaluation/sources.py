@@ -8,6 +8,7 @@ A label names one model of a run: `epoch 1`, a variant, `few-shot cot` (SMART), 
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +139,9 @@ def _multi_turn(arguments: Mapping[str, Any], store: Store) -> Models:
     refs.pop("independent", None)  # two samples of another kind: no second turn to compare
     return {
         label: (
-            [("test", lambda r=ArtifactRef.from_row(encoded): _second_turns(store, r))],
+            [("test", partial(_second_turns, store, ArtifactRef.from_row(encoded)))],
             label == "trained",
-        )  # type: ignore[misc]
+        )
         for label, encoded in refs.items()
     }
 

@@ -121,7 +121,7 @@ def _facts(source: RunSource) -> list[Facts]:
         first, last = (a.created[:16].replace("T", " ") for a in (source.artifacts[0], source.artifacts[-1]))
         run.append(("made (UTC)", f"{first} to {last[11:] if last[:10] == first[:10] else last}"))
     found = [Facts("Run", tuple((k, v) for k, v in run if v))]
-    environment = next(
+    environment: dict[str, Any] = next(
         (a.facts["environment"] for a in reversed(source.artifacts) if "environment" in a.facts), {}
     )
     if environment:

@@ -74,9 +74,9 @@ def gather(source: RunSource, page: Page, collection: Collection, chat: bool) ->
         before, after = signals.get(BASELINE, {}), signals[FINAL]
         turns.signals = [(n.replace("_", " "), after[n], before.get(n)) for n in SIGNALS if n in after]
     for policies in source.of("multiturn-train"):
-        folder = source.open(policies.ref)
-        if folder is not None:
-            _add_training(folder, page, collection, prompt)
+        trained = source.open(policies.ref)
+        if trained is not None:
+            _add_training(trained, page, collection, prompt)
 
 
 def _evaluations(source: RunSource) -> Iterator[tuple[str, Path]]:

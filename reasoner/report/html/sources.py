@@ -134,7 +134,7 @@ def derived_sections(method: Method, config: dict[str, Any]) -> list[dict[str, A
     try:
         if method == "smart":
             smart = SmartConfig.model_validate(config)
-            asked = [*(smart.sampling(t) for t in (1, 2)), *(smart.answering(t) for t in (1, 2))]  # type: ignore[arg-type]
+            asked = [*(smart.sampling(t) for t in (1, 2)), *(smart.answering(t) for t in (1, 2))]
             return [
                 s.model_dump(mode="json")
                 for s in (*asked, smart.answering_each(), smart.train_for(1), smart.train_for(2))
