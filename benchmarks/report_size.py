@@ -4,8 +4,8 @@ python benchmarks/report_size.py --rows 50000
 
 Makes a SMART run in a store without a model (three strategies few-shot, two epochs, about 100 words a response), writes
 its report as `reasoner report` does, and drives a headless Chromium. Prints one JSON object; times are in seconds,
-medians of `--repeats`. `first_view` is from the navigation until the list stands; `filter` from the choice until rows
-are laid out; `search_first` unpacks every text, `search_again` does not.
+medians of `--repeats`. `first_view` is from the navigation until the list stands; `filter` from the choice until the
+rows are laid out; `search_first` unpacks every text, `search_again` does not.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def measure(folder: Path, program: str, rows: int, words: int, repeats: int) -> 
         first = browser.evaluate(SEARCH.replace("WORDS", "'pears boxes'"))
         again = [
             browser.evaluate(SEARCH.replace("WORDS", json.dumps(word)))
-            for word in ("eval-17", "answer 1", "sold before", "count one by one", "apples")[:repeats]
+            for word in ("eval-17", "answer is 1", "the apples", "karen pears", "talopo")[:repeats]
         ]
         heap = browser.evaluate("performance.memory ? performance.memory.usedJSHeapSize / 1e6 : null")
         version = browser.call("Browser.getVersion")["product"]

@@ -6,6 +6,7 @@ Texts are made of a few words; sizes are free. `hostile` puts markup and scripts
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -32,30 +33,13 @@ ID = "0a57f539-813d-4d92-ae37-de81f54eec49"
 HOSTILE = (
     "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=1>--><svg onload=window.pwned=1>"
 )
-WORDS = [
-    "so",
-    "many",
-    "apples",
-    "and",
-    "five",
-    "pears",
-    "are",
-    "in",
-    "each",
-    "of",
-    "the",
-    "boxes",
-    "that",
-    "we",
-    "count",
-    "one",
-    "by",
-    "one",
-    "before",
-    "they",
-    "are",
-    "sold",
+SYLLABLES = ("ka", "so", "mi", "ren", "tal", "o", "bes", "lu", "dir", "an", "po", "ve")
+WORDS = ["the", "apples", "of", "and", "boxes", "in", "count", "pears", "each"] + [
+    a + b + c for a in SYLLABLES for b in SYLLABLES for c in SYLLABLES
 ]
+"""About as many words as a model uses, so that texts can be compressed about as far as a model's."""
+COMMON = list(accumulate(1 / rank for rank in range(1, len(WORDS) + 1)))
+"""Zipf's law."""
 SET = "eval-held-out"
 
 
@@ -101,7 +85,7 @@ class Runs:
 
     def text(self, gold: str, right: bool) -> str:
         """A solution; a hostile one ends its element and begins a script."""
-        said = " ".join(self.random.choice(WORDS) for _ in range(self.words))
+        said = " ".join(self.random.choices(WORDS, cum_weights=COMMON, k=self.words))
         answer = gold if right else f"{gold}1"
         return f"{said}. {HOSTILE if self.hostile else ''} The answer is {answer}."
 

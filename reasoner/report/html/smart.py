@@ -57,7 +57,10 @@ def gather(source: RunSource, page: Page, collection: Collection, chat: bool) ->
         page.measured += _measured(one)
     confidence = float(source.config.get("evaluation", {}).get("confidence", 0.95))
     for name in dict.fromkeys(a.split for a in answered if a.role == "turn1" or a.split != "pool"):
-        _evaluate(name, [a for a in answered if a.split == name], page, collection, confidence)
+        try:
+            _evaluate(name, [a for a in answered if a.split == name], page, collection, confidence)
+        except DataError as error:  # two runs' answers to one question: say so, and show the rest
+            source.missing.append(f"table of {name}: {error}")
     pool = [x for a in answered if a.role == "few_shot" and a.split == "pool" for x in a.attempts]
     page.few_shot = analyse(pool, confidence=confidence) if pool else None
     page.records = list(_records(source))
@@ -218,10 +221,9 @@ def _evaluate(
     page.tables.append(table)
     best = [a for a in answered if a.role == "few_shot" and a.arm == table.best_single]
     policies = [a for a in first if a.kind == "policy"] or first
-    stages = {
-        a.arm: dict(zip((collection.rows[i].problem for i in a.ids), a.ids, strict=True))
-        for a in (*best, *policies)
-    }
+    stages: dict[str, dict[int, int]] = {}
+    for one in (*best, *policies):  # several shards have one name
+        stages.setdefault(one.arm, {}).update({collection.rows[i].problem: i for i in one.ids})
     collection.add_flips(name, stages)
 
 
