@@ -16,7 +16,7 @@ from reasoner.store.hashes import HashCache
 from reasoner.store.manifest import MANIFEST, Manifest, content_digest
 from reasoner.store.pointer import scan_outside
 
-DIGEST = re.compile(r"(?:[a-z0-9._-]+/)?([0-9a-f]{6,64})")
+DIGEST = re.compile(r"(?:(?P<kind>[a-z0-9._-]+)/)?(?P<digest>[0-9a-f]{6,64})")
 SHOWN = 5
 
 
@@ -32,7 +32,7 @@ def find_model(name: str, home: Home, known: Known) -> tuple[ArtifactRef, list[C
         return _in_folder(path, home, known), []
     digest = DIGEST.fullmatch(name)
     if digest:
-        found = [ref for ref in known.store.list() if ref.digest.startswith(digest.group(1))]
+        found = [ref for ref in known.store.list(digest["kind"]) if ref.digest.startswith(digest["digest"])]
         if len(found) == 1:
             return found[0], []
         if found:
