@@ -38,7 +38,7 @@ def find_model(name: str, home: Home, known: Known) -> tuple[ArtifactRef, list[C
         if found:
             there = ", ".join(f"{ref.kind}/{ref.digest[:16]}" for ref in found[:SHOWN])
             raise UsageError(
-                f"{len(found)} artifacts begin with {digest.group(1)!r}: {there}; give more digits"
+                f"{len(found)} artifacts begin with {digest['digest']!r}: {there}; give KIND/DIGITS or more digits"
             )
     kept = kept_result(home, name) if re.fullmatch(r"[a-z0-9.-]+", name) else None
     return (kept, []) if kept else _of_run(name, home, known)
