@@ -14,7 +14,7 @@ from reasoner.engines.pool import EnginePool
 from reasoner.errors import ArtifactError
 from reasoner.home import Home
 from reasoner.housekeeping.results import kept_result
-from reasoner.lineage.calls import Call
+from reasoner.lineage.calls import Call, ident
 from reasoner.lineage.known import Known
 from reasoner.lineage.why import FORGOTTEN, GONE, KEPT, STALE, Asked
 from reasoner.records import ArtifactRef
@@ -34,7 +34,7 @@ class Rehearsal:
 
     def find(self, ref: ArtifactRef) -> Call | None:
         """The call that would make `ref`, or has made it, among those of this flow."""
-        return next((a.call for a in self.asked if a.call.ref and a.call.ref.digest == ref.digest), None)
+        return next((a.call for a in self.asked if a.call.ref and ident(a.call.ref) == ident(ref)), None)
 
 
 class _Context(RunContext):

@@ -30,6 +30,7 @@ def collect(dry_run: bool, keep_days: float, as_json: bool) -> None:
     """Take stock and remove. Raises BusyError where another sweep is at work."""
     from reasoner.housekeeping import sweep
     from reasoner.housekeeping.reach import look
+    from reasoner.lineage.calls import ident
     from reasoner.lineage.known import Known
     from reasoner.store import Store
 
@@ -45,7 +46,7 @@ def collect(dry_run: bool, keep_days: float, as_json: bool) -> None:
         "removed": [{"kind": i.kind, "name": i.name, "about": i.about, "bytes": i.bytes} for i in gone],
         "stays": [{"kind": item.kind, "name": item.name, "why": why} for item, why in done if why],
         "kept": {
-            "artifacts": len(reach.kept & {ref.digest for ref in reach.artifacts}),
+            "artifacts": len(reach.kept & set(map(ident, reach.artifacts))),
             "runs": len(reach.kept_runs),
             "releases": sorted(reach.releases),
             "live": sorted({one.run for one in reach.live}),

@@ -47,19 +47,21 @@ def runs(as_json: bool) -> None:
 
 def _sizes(reach: "Reach", found: "list[Run]") -> list[dict[str, int]]:
     """Bytes of each run's folder and of the artifacts that it reaches, and of those that only it reaches."""
+    from reasoner.lineage.calls import ident
+
     bytes_of = {}
     for ref in reach.artifacts:
         manifest = reach.known.manifest(ref)
-        bytes_of[ref.digest] = manifest.size if manifest and not manifest.outside else 0
-    reached = [reach.closure(ref.digest for ref in run.refs()) for run in found]
-    users = Counter(digest for digests in reached for digest in digests)
-    users.update(reach.closure(digest for digests in reach.releases.values() for digest in digests))
+        bytes_of[ident(ref)] = manifest.size if manifest and not manifest.outside else 0
+    reached = [reach.closure(run.refs()) for run in found]
+    users = Counter(one for artifacts in reached for one in artifacts)
+    users.update(reach.closure(reach.released()))
     return [
         {
-            "bytes": run.bytes + sum(bytes_of.get(digest, 0) for digest in digests),
-            "own_bytes": run.bytes + sum(bytes_of.get(digest, 0) for digest in digests if users[digest] == 1),
+            "bytes": run.bytes + sum(bytes_of.get(one, 0) for one in artifacts),
+            "own_bytes": run.bytes + sum(bytes_of.get(one, 0) for one in artifacts if users[one] == 1),
         }
-        for run, digests in zip(found, reached, strict=True)
+        for run, artifacts in zip(found, reached, strict=True)
     ]
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from reasoner.config.smart import EngineConfig
 from reasoner.housekeeping.reach import Reach
-from reasoner.lineage.calls import Call
+from reasoner.lineage.calls import Call, ident
 from reasoner.records import ArtifactRef
 from reasoner.stages.generation import served_fingerprint
 from reasoner.workbench import ModelFolder
@@ -24,7 +24,7 @@ _NOWHERE = Path()
 
 def unreached(reach: Reach) -> set[str]:
     """Names of ledgers of models that do not stay."""
-    stay = [ref for ref in reach.artifacts if ref.digest in reach.kept]
+    stay = [ref for ref in reach.artifacts if ident(ref) in reach.kept]
     return _names(reach.artifacts, reach.calls(kept=False)) - _names(stay, reach.calls(kept=False))
 
 

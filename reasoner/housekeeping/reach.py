@@ -16,7 +16,7 @@ from reasoner.home import Home
 from reasoner.housekeeping.live import Live, live_runs
 from reasoner.housekeeping.sizes import measure
 from reasoner.lineage import journal
-from reasoner.lineage.calls import Call, refs_of
+from reasoner.lineage.calls import Call, ident, refs_of
 from reasoner.lineage.known import Known
 from reasoner.records import ArtifactRef
 from reasoner.store.removal import last_used
@@ -25,6 +25,7 @@ DAY = 24 * 3600.0
 MARGIN = 60.0
 """Seconds by which the times of files may lag behind a process's clock: milliseconds here, more on a network."""
 DIGEST = re.compile(r"[0-9a-f]{64}")
+Ident = tuple[str, str]
 FINISHED, RUNNING, UNFINISHED = "done", "running", "unfinished"
 
 
@@ -61,8 +62,8 @@ class Reach:
     """What was touched since that moment stays."""
     releases: dict[str, set[str]] = field(default_factory=dict)
     artifacts: list[ArtifactRef] = field(default_factory=list)
-    kept: set[str] = field(default_factory=set)
-    """Digests of the artifacts that stay."""
+    kept: set[Ident] = field(default_factory=set)
+    """Kind and digest of the artifacts that stay."""
 
     @property
     def kept_runs(self) -> list[Run]:
@@ -77,28 +78,31 @@ class Reach:
     def calls(self, kept: bool) -> Iterator[Call]:
         """Calls of all artifacts and runs, or only of those that stay."""
         for ref in self.artifacts:
-            if not kept or ref.digest in self.kept:
+            if not kept or ident(ref) in self.kept:
                 call = self.known.manifest_call(ref)
                 if call is not None:
                     yield call
         for run in self.kept_runs if kept else self.runs:
             yield from (row.call for row in run.rows)
 
-    def closure(self, digests: Iterable[str]) -> set[str]:
+    def closure(self, refs: Iterable[ArtifactRef]) -> set[Ident]:
         """These artifacts and all that they were made from."""
-        by_digest = {ref.digest: ref for ref in self.artifacts}
-        found: set[str] = set()
-        left = list(digests)
+        found: set[Ident] = set()
+        left = list(refs)
         while left:
-            digest = left.pop()
-            if digest in found:
+            ref = left.pop()
+            if ident(ref) in found:
                 continue
-            found.add(digest)
-            ref = by_digest.get(digest)
-            call = self.known.manifest_call(ref) if ref else None
+            found.add(ident(ref))
+            call = self.known.manifest_call(ref)
             if call is not None:
-                left.extend(inner.digest for inner in call.refs())
+                left.extend(call.refs())
         return found
+
+    def released(self) -> Iterator[ArtifactRef]:
+        """Every artifact that a release names."""
+        digests = {digest for named in self.releases.values() for digest in named}
+        return (ref for ref in self.artifacts if ref.digest in digests)
 
 
 def look(home: Home, known: Known, now: float, keep_days: float) -> Reach:
@@ -107,10 +111,10 @@ def look(home: Home, known: Known, now: float, keep_days: float) -> Reach:
     since = min([now - keep_days * DAY, *(one.since for one in live)]) - MARGIN
     reach = Reach(home, known, _runs(home, {one.run for one in live}), live, since, _releases(home))
     reach.artifacts = known.store.list()
-    roots = {ref.digest for run in reach.kept_runs for ref in run.refs()}
-    roots |= {digest for digests in reach.releases.values() for digest in digests}
+    roots = [ref for run in reach.kept_runs for ref in run.refs()]
+    roots += reach.released()
     if known.store.remote is None:
-        roots |= {ref.digest for ref in reach.artifacts if last_used(known.store, ref) >= since}
+        roots += [ref for ref in reach.artifacts if last_used(known.store, ref) >= since]
     reach.kept = reach.closure(roots)
     return reach
 

@@ -19,6 +19,7 @@ from reasoner.housekeeping.reach import UNFINISHED, Reach
 from reasoner.housekeeping.results import kept_result, kept_results
 from reasoner.housekeeping.sizes import measure
 from reasoner.ledger.ledger import opening_lock
+from reasoner.lineage.calls import ident
 from reasoner.process.locks import FileLock
 from reasoner.process.stage_lock import stage_lock
 from reasoner.records import ArtifactRef
@@ -53,14 +54,14 @@ def sweep(items: list[Item], reach: Reach) -> Iterator[tuple[Item, str]]:
     """Remove each item and yield it with an empty string, or with why it stays."""
     home, store = reach.home, reach.known.store
     remove_stale(home.path / TRASH)
-    keys: dict[str, list[str]] = {}
+    keys: dict[tuple[str, str], list[str]] = {}
     for key, ref in kept_results(home):
         if ref is not None:
-            keys.setdefault(ref.digest, []).append(key)
+            keys.setdefault(ident(ref), []).append(key)
     for item in items:
         try:
             if item.ref is not None:
-                removed = _remove_artifact(home, store, item.ref, keys.get(item.ref.digest, []), reach.since)
+                removed = _remove_artifact(home, store, item.ref, keys.get(ident(item.ref), []), reach.since)
             else:
                 assert item.path is not None
                 removed = _remove_folder(home, item, reach.since)
@@ -80,29 +81,28 @@ def _artifacts(reach: Reach) -> Iterator[Item]:
     store = reach.known.store
     if store.remote is not None:
         return
-    free = {ref.digest: ref for ref in reach.artifacts if ref.digest not in reach.kept}
-    for digest in _dependents_first(free, reach):
-        ref = free[digest]
+    free = {ident(ref): ref for ref in reach.artifacts if ident(ref) not in reach.kept}
+    for ref in _dependents_first(free, reach):
         call = reach.known.manifest_call(ref)
         size, _ = measure(store.folder / ref.kind / ref.digest)
-        yield Item(ARTIFACT, f"{ref.kind}/{digest}", call.name if call else "", size, ref=ref)
+        yield Item(ARTIFACT, f"{ref.kind}/{ref.digest}", call.name if call else "", size, ref=ref)
 
 
-def _dependents_first(free: dict[str, ArtifactRef], reach: Reach) -> list[str]:
-    """Digests so that none comes after one that it was made from."""
-    order: list[str] = []
-    seen: set[str] = set()
+def _dependents_first(free: dict[tuple[str, str], ArtifactRef], reach: Reach) -> list[ArtifactRef]:
+    """Those artifacts so that none comes after one that it was made from."""
+    order: list[ArtifactRef] = []
+    seen: set[tuple[str, str]] = set()
     for start in sorted(free):
         stack = [(start, False)]
         while stack:  # depth first without recursion: a lineage may be long
-            digest, is_done = stack.pop()
+            key, is_done = stack.pop()
             if is_done:
-                order.append(digest)
-            elif digest not in seen and digest in free:
-                seen.add(digest)
-                stack.append((digest, True))
-                call = reach.known.manifest_call(free[digest])
-                stack.extend((ref.digest, False) for ref in (call.refs() if call else []))
+                order.append(free[key])
+            elif key not in seen and key in free:
+                seen.add(key)
+                stack.append((key, True))
+                call = reach.known.manifest_call(free[key])
+                stack.extend((ident(ref), False) for ref in (call.refs() if call else []))
     return order[::-1]
 
 
@@ -150,7 +150,7 @@ def _remove_artifact(home: Home, store: Store, ref: ArtifactRef, keys: list[str]
             return False
         for key in keys:
             kept = kept_result(home, key)
-            if kept is not None and kept.digest == ref.digest:
+            if kept is not None and ident(kept) == ident(ref):
                 os.unlink(home.results / key)
         return remove(store, ref, since)
     finally:

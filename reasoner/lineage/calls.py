@@ -45,6 +45,11 @@ class Call:
         return [ref for _, ref in refs_of(self.arguments)]
 
 
+def ident(ref: ArtifactRef) -> tuple[str, str]:
+    """Kind and digest: two artifacts of different kinds may have equal content, and then equal digests."""
+    return ref.kind, ref.digest
+
+
 def call_of(ref: ArtifactRef, manifest: Manifest) -> Call | None:
     """The call that a manifest tells of; None for an artifact that no stage made."""
     facts = manifest.metadata

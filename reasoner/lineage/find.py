@@ -16,7 +16,7 @@ from reasoner.store.hashes import HashCache
 from reasoner.store.manifest import MANIFEST, Manifest, content_digest
 from reasoner.store.pointer import scan_outside
 
-DIGEST = re.compile(r"(?:[a-z0-9._-]+/)?([0-9a-f]{6,64})")
+DIGEST = re.compile(r"(?:(?P<kind>[a-z0-9._-]+)/)?(?P<digest>[0-9a-f]{6,64})")
 SHOWN = 5
 
 
@@ -32,13 +32,13 @@ def find_model(name: str, home: Home, known: Known) -> tuple[ArtifactRef, list[C
         return _in_folder(path, home, known), []
     digest = DIGEST.fullmatch(name)
     if digest:
-        found = [ref for ref in known.store.list() if ref.digest.startswith(digest.group(1))]
+        found = [ref for ref in known.store.list(digest["kind"]) if ref.digest.startswith(digest["digest"])]
         if len(found) == 1:
             return found[0], []
         if found:
             there = ", ".join(f"{ref.kind}/{ref.digest[:16]}" for ref in found[:SHOWN])
             raise UsageError(
-                f"{len(found)} artifacts begin with {digest.group(1)!r}: {there}; give more digits"
+                f"{len(found)} artifacts begin with {digest['digest']!r}: {there}; give KIND/DIGITS or more digits"
             )
     kept = kept_result(home, name) if re.fullmatch(r"[a-z0-9.-]+", name) else None
     return (kept, []) if kept else _of_run(name, home, known)

@@ -6,7 +6,7 @@ from pathlib import Path
 from reasoner.errors import ArtifactError
 from reasoner.home import Home
 from reasoner.lineage import journal
-from reasoner.lineage.calls import Call, call_of
+from reasoner.lineage.calls import Call, call_of, ident
 from reasoner.records import ArtifactRef
 from reasoner.store import Manifest, Store
 
@@ -16,14 +16,12 @@ class Known:
 
     def __init__(self, store: Store, first: Iterable[Call] = ()) -> None:
         self.store = store
-        self._first = {call.ref.digest: call for call in first if call.ref}
-        self._read: dict[str, Manifest | None] = {}
-        self.missing: dict[str, str] = {}
-        """Artifacts whose manifest could not be read, by digest: what is wrong."""
+        self._first = {ident(call.ref): call for call in first if call.ref}
+        self._read: dict[tuple[str, str], Manifest | None] = {}
 
     def call(self, ref: ArtifactRef) -> Call | None:
         """The call that made `ref`; None where neither a journal nor a manifest tells."""
-        return self._first.get(ref.digest) or self.manifest_call(ref)
+        return self._first.get(ident(ref)) or self.manifest_call(ref)
 
     def manifest_call(self, ref: ArtifactRef) -> Call | None:
         """The call that the manifest tells of."""
@@ -32,24 +30,24 @@ class Known:
 
     def manifest(self, ref: ArtifactRef) -> Manifest | None:
         """The manifest; None where there is none that can be read."""
-        if ref.digest not in self._read:
+        key = ident(ref)
+        if key not in self._read:
             try:
-                self._read[ref.digest] = self.store.manifest(ref)
-            except ArtifactError as error:
-                self._read[ref.digest] = None
-                self.missing[ref.digest] = str(error)
-        return self._read[ref.digest]
+                self._read[key] = self.store.manifest(ref)
+            except ArtifactError:
+                self._read[key] = None
+        return self._read[key]
 
     def all(self, stage: str, journals: Iterable[journal.Row] = ()) -> list[Call]:
         """Every call of `stage` whose artifact is in the store, each key once."""
-        there = {ref.digest for ref in self.store.list()}
+        there = set(map(ident, self.store.list()))
         found: dict[str, Call] = {}
         for ref in self.store.list():
             call = self.manifest_call(ref)
             if call is not None and call.stage == stage:
                 found[call.key] = call
         for row in journals:
-            if row.call.stage == stage and row.call.ref and row.call.ref.digest in there:
+            if row.call.stage == stage and row.call.ref and ident(row.call.ref) in there:
                 found.setdefault(row.call.key, row.call)
         return list(found.values())
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_core import PydanticUndefined
 
 from reasoner.config.base import Section
-from reasoner.lineage.calls import Call, is_ref, refs_of
+from reasoner.lineage.calls import Call, ident, is_ref, refs_of
 from reasoner.lineage.known import Known
 from reasoner.records import ArtifactRef
 
@@ -68,12 +68,12 @@ def tree(ref: ArtifactRef, known: Known) -> Node:
     return _node(ref, known, set())
 
 
-def _node(ref: ArtifactRef, known: Known, seen: set[str]) -> Node:
+def _node(ref: ArtifactRef, known: Known, seen: set[tuple[str, str]]) -> Node:
     call = known.call(ref)
-    node = Node(ref, call, repeated=ref.digest in seen)
+    node = Node(ref, call, repeated=ident(ref) in seen)
     if node.repeated:
         return node
-    seen.add(ref.digest)
+    seen.add(ident(ref))
     made = known.manifest(ref)
     if made is None:
         node.problem = "is no longer in the store"

@@ -47,11 +47,25 @@ def age(home: Home, days: float = 30) -> None:
 
 
 def there(built: Built) -> set[str]:
-    return {ref.digest for ref in Store(built.home.artifacts).list()}
+    return digests(Store(built.home.artifacts).list())
 
 
 def digests(refs: list[ArtifactRef]) -> set[str]:
     return {ref.digest for ref in refs}
+
+
+def test_equal_content_of_two_kinds_is_two_artifacts(
+    built: Built, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A digest covers the files alone: an artifact is known by its kind too."""
+    base = built.put("problems", "problems", "same", seed=1)
+    said = built.put("answer", "completions", "same", problems=base)
+    assert base.digest == said.digest
+    built.run(1, [said])
+    lost = built.put("verify", "attempts", "same", completions=said)
+    age(built.home)
+    assert [row["name"] for row in gc(capsys)["removed"]] == [f"attempts/{lost.digest}"]
+    assert {ref.kind for ref in Store(built.home.artifacts).list()} == {"problems", "completions"}
 
 
 def gc(capsys: pytest.CaptureFixture[str], dry_run: bool = False, keep_days: float = 7.0) -> dict:

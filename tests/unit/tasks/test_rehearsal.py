@@ -85,7 +85,9 @@ def test_what_is_kept_gone_forgotten_and_new(home: Home) -> None:
 
 
 def test_a_whole_method_is_followed_on_an_empty_home(home: Home, tmp_path: Path) -> None:
-    found = rehearse(smart, "smart-demo", [f"model.path={tmp_path}", "engine=scripted"])
+    found = rehearse(
+        smart, "smart-demo", [f"model.path={tmp_path}", "engine=scripted", "engine.options.script=a:b"]
+    )
     stages = [a.call.stage for a in found.asked]
     assert (
         stages[0] == "problems"
