@@ -39,20 +39,23 @@ sleeper()
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     found = Services(tmp_path_factory.mktemp("pools"), **SECRETS)
-    done = found.reasoner("up", "--port", str(found.port))
-    assert done.returncode == 0, done.stderr
-    for line in (f"server      http://127.0.0.1:{found.port} started", "pool gpu    created, 1 run at a time",
-                 "worker-gpu  started", "automation  zombie-runs created", "UI "):  # fmt: skip
-        assert line in done.stderr
-    yield found
-    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    ended = found.reasoner("down")
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(36000)"])
+    try:
+        done = found.reasoner("up", "--port", str(found.port))
+        assert done.returncode == 0, done.stderr
+        for line in (f"server      http://127.0.0.1:{found.port} started", "pool gpu    created, 1 run at a time",
+                     "worker-gpu  started", "automation  zombie-runs created", "UI "):  # fmt: skip
+            assert line in done.stderr
+        yield found
+    finally:
+        ended = found.reasoner("down")
+        alive = bystander.poll() is None
+        bystander.kill()
+        bystander.wait()
     assert "ended       server" in ended.stderr and "ended       worker-gpu" in ended.stderr
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{found.url}/health")
-    assert bystander.poll() is None
-    bystander.kill()
-    bystander.wait()
+    assert alive
     assert "nothing that `reasoner up` started" in found.reasoner("down").stderr
 
 

@@ -50,7 +50,7 @@ class Services:
 
     def run(self, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
         env = {**self.environment, **more}
-        return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=1200)
+        return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=1800)
 
     def reasoner(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.run(sys.executable, "-c", "from flows.cli import main; main()", *arguments)
