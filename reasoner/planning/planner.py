@@ -58,8 +58,10 @@ def candidates(scene: Scene, arguments: Arguments) -> Estimate:
     made = _carried_out(
         scene, arguments, pool * config.samples, config.decoding.max_tokens, arguments["engine"], pool
     )
-    split: dict[str, Any] = {s: rows_of(scene, arguments, s) for s in ("train", "validation")}
-    return _sum(*made, rows=pool * config.samples, **split, prompt=prompt_tokens(scene, arguments))
+    return _sum(
+        *made, rows=pool * config.samples, train=rows_of(scene, arguments, "train"),
+        validation=rows_of(scene, arguments, "validation"), prompt=prompt_tokens(scene, arguments),
+    )  # fmt: skip
 
 
 def targets(scene: Scene, arguments: Arguments) -> Estimate:
