@@ -273,10 +273,12 @@ def test_publishing_is_off_without_a_repository_and_private_with_one(
 @pytest.fixture
 def services(folder: Path, release: Release) -> Iterator[Services]:
     found = Services(folder)
-    done = found.reasoner("up", "--port", str(found.port))
-    assert done.returncode == 0, done.stderr
-    yield found
-    found.reasoner("down")
+    try:
+        done = found.reasoner("up", "--port", str(found.port))
+        assert done.returncode == 0, done.stderr
+        yield found
+    finally:
+        found.reasoner("down")
 
 
 def test_the_schedule_is_deployed_fires_and_flags_a_planted_drop(home: Path, services: Services) -> None:
@@ -287,13 +289,14 @@ def test_the_schedule_is_deployed_fires_and_flags_a_planted_drop(home: Path, ser
     assert (
         schedule["schedule"]["cron"] == "0 3 * * *" and schedule["active"] and schedule["slug"] == "nightly"
     )
-    assert deployed["tags"] == ["releases", "nightly"] and deployed["version"] == "1"  # type: ignore[index]
+    assert set(deployed["tags"]) == {"releases", "nightly"} and deployed["version"] == "1"  # type: ignore[index]
     assert deployed["work_pool_name"] == "cpu"  # type: ignore[index]
     assert not services.get("deployments/name/publish/publish")["schedules"]  # type: ignore[index]
 
     (home / "worse").touch()
     since = datetime.now(UTC)
-    soon = {"interval": 86400, "anchor_date": (since + timedelta(seconds=8)).isoformat()}
+    # Again and again: a busy machine may have made a plan only after the first of these moments.
+    soon = {"interval": 20, "anchor_date": (since + timedelta(seconds=8)).isoformat()}
     address = f"{services.url}/deployments/{deployed['id']}"  # type: ignore[index]
     changed = {"schedule": soon, "active": True, "slug": "nightly"}
     httpx.patch(f"{address}/schedules/{schedule['id']}", json=changed, timeout=60).raise_for_status()
@@ -306,7 +309,7 @@ def test_the_schedule_is_deployed_fires_and_flags_a_planted_drop(home: Path, ser
             if r["name"] == "nightly" and r["state"]["type"] in ("FAILED", "CRASHED", "COMPLETED")
         ]  # type: ignore[attr-defined]
 
-    (run,) = wait_for(ended)
+    run = wait_for(ended)[0]
     assert run["auto_scheduled"] and run["work_pool_name"] == "cpu"
     assert run["state"]["type"] == "FAILED" and "demo has become worse" in run["state"]["message"]
     runs = services.get("flow_runs/filter", sort="EXPECTED_START_TIME_ASC", limit=50)
@@ -316,4 +319,4 @@ def test_the_schedule_is_deployed_fires_and_flags_a_planted_drop(home: Path, ser
     }
     assert wait_for(lambda: events(services.url, since - timedelta(seconds=5)))
     trends = services.get("artifacts/filter", artifacts={"key": {"any_": ["release-demo"]}})
-    assert len(trends) == 1 and "WORSE" in trends[0]["data"]  # type: ignore[arg-type, index]
+    assert trends and all("WORSE" in each["data"] for each in trends)  # type: ignore[arg-type, index]
