@@ -289,7 +289,7 @@ def test_the_schedule_is_deployed_fires_and_flags_a_planted_drop(home: Path, ser
     assert (
         schedule["schedule"]["cron"] == "0 3 * * *" and schedule["active"] and schedule["slug"] == "nightly"
     )
-    assert set(deployed["tags"]) == {"releases", "nightly"} and deployed["version"] == "1"  # type: ignore[index]
+    assert set(deployed["tags"]) == {"releases", "nightly"} and deployed["version"] == "0.1.0"  # type: ignore[index]
     assert deployed["work_pool_name"] == "cpu"  # type: ignore[index]
     assert not services.get("deployments/name/publish/publish")["schedules"]  # type: ignore[index]
 
