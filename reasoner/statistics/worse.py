@@ -58,16 +58,19 @@ def changes(
     Raises UsageError where the two do not hold the same problems, which a paired test needs, or none is scored twice.
     """
     counted = {name: _count(name, *pair) for name, pair in sets.items()}
-    ps = [mcnemar_worse(lost, gained) for _, _, _, lost, gained, _ in counted.values()]
-    found = {}
-    for (name, (n, k0, k1, lost, gained, excluded)), p, p_holm in zip(
-        counted.items(), ps, holm(ps), strict=True
-    ):
-        found[name] = Change(
-            n, estimate(k0, n, confidence), estimate(k1, n, confidence), lost, gained, excluded, p, p_holm,
-            p_holm <= alpha,
-        )  # fmt: skip
-    return found
+    tests = judged({name: (lost, gained) for name, (_, _, _, lost, gained, _) in counted.items()}, alpha)
+    return {
+        name: Change(
+            n, estimate(k0, n, confidence), estimate(k1, n, confidence), lost, gained, excluded, *tests[name]
+        )
+        for name, (n, k0, k1, lost, gained, excluded) in counted.items()
+    }  # fmt: skip
+
+
+def judged(counts: Mapping[str, tuple[int, int]], alpha: float) -> dict[str, tuple[float, float, bool]]:
+    """From (lost, gained) of each set: p, p Holm-adjusted over the sets, and whether that is at most `alpha`."""
+    ps = [mcnemar_worse(lost, gained) for lost, gained in counts.values()]
+    return {name: (p, p_holm, p_holm <= alpha) for name, p, p_holm in zip(counts, ps, holm(ps), strict=True)}
 
 
 def _count(name: str, before: Outcomes, now: Outcomes) -> tuple[int, int, int, int, int, int]:

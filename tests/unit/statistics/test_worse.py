@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from reasoner.errors import UsageError
 from reasoner.statistics import mcnemar_exact
-from reasoner.statistics.worse import changes, mcnemar_worse
+from reasoner.statistics.worse import changes, judged, mcnemar_worse
 
 ALPHA = 0.01
 NIGHTS = 200
@@ -60,16 +60,21 @@ def answered(chances: list[float], rng: random.Random) -> dict[str, bool | None]
     return {str(i): rng.random() < p for i, p in enumerate(chances)}
 
 
+def lost_of(a: dict[str, bool | None], b: dict[str, bool | None]) -> int:
+    return sum(bool(right) and not b[i] for i, right in a.items())
+
+
 def flagged(seed: int, drop: float, nights: int = NIGHTS) -> int:
     """How many nights call a model worse: two sets of 120 problems, most of them settled, some by chance."""
     rng, found = random.Random(seed), 0
     for _ in range(nights):
-        sets = {}
+        sets: dict[str, tuple[int, int]] = {}
         for name in ("one", "two"):
             chances = [rng.choice([0.99, 0.97, 0.02, 0.5, 0.7]) for _ in range(120)]
             now = [p * (1 - drop) for p in chances]
-            sets[name] = (answered(chances, rng), answered(now, rng))
-        found += any(change.worse for change in changes(sets, ALPHA).values())
+            before, after = answered(chances, rng), answered(now, rng)
+            sets[name] = (lost_of(before, after), lost_of(after, before))
+        found += any(worse for _, _, worse in judged(sets, ALPHA).values())
     return found
 
 
