@@ -216,5 +216,5 @@ ESTIMATORS: dict[str, Callable[[Scene, Arguments], Estimate]] = {
     "answer-again": answer_again, "records-epoch1": records_epoch1, "records-later": records_later,
     "records-rejected": records_rejected, "records-given": records_given, "shuffle-labels": shuffle_labels,
     "train": train, "merge": merge, "gate": small(0.1), "convergence": small(0.1), "evaluation": small(0.5),
-    "report": small(0.5),
+    "report": small(0.5), "contamination": small(2.0), "clean-scores": small(0.3),
 }  # fmt: skip

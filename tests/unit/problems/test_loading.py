@@ -213,5 +213,5 @@ def test_merging_keeps_a_question_once_and_drops_conflicts_of_two_sources(tmp_pa
 
 
 def test_an_unknown_generator_names_the_one_there_is():
-    with pytest.raises(DataError, match="there is: word-problems"):
+    with pytest.raises(DataError, match="there is word-problems"):
         load_problems(SourceConfig(name="x", kind="generated", path="word-problem", limit=3))
