@@ -1,5 +1,6 @@
 # make demo    a real small language model through the whole of SMART, on the CPU
-# make test    everything that this machine can test
+# make test    what this machine can test in under an hour
+# make test-long    the tests that take minutes each: pools under load, kills of multi-turn trainings
 # make test-faults    the whole fault matrix: some 100 kills, full disks and the like
 # All of them install what they need into .venv first. `make cuda` installs the set for an NVIDIA card instead.
 
@@ -7,13 +8,16 @@ VENV := .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-faults lint install cuda clean
+.PHONY: demo test test-long test-faults lint install cuda clean
 
 demo: install
 	$(BIN)/reasoner run smart-demo
 
 test: install lint
 	$(BIN)/python -m pytest
+
+test-long: install
+	$(BIN)/python -m pytest -m long
 
 # Every cell of the fault matrix and the cuts at every write (docs/faults.md); `make test` has the short form.
 test-faults: install

@@ -50,6 +50,7 @@ def stages_run(home: Path) -> Counter[str]:
     return Counter(store.manifest(ref).metadata["stage"] for ref in store.list())
 
 
+@pytest.mark.long
 def test_the_whole_flow_with_its_controls_and_only_what_changed_again(
     home: Path, ready: Path, tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ def digests(home: Path) -> dict[str, str]:
     return {store.manifest(ref).metadata["key"]: ref.digest for ref in store.list()}
 
 
+@pytest.mark.long
 def test_killed_in_the_middle_of_training_it_ends_as_if_nothing_had_happened(
     ready: Path, tmp_path: Path
 ) -> None:

@@ -203,6 +203,7 @@ def with_engine(services: Services, run_id: str) -> list[psutil.Process]:
     return found if any("reasoner.engines.worker" in " ".join(p.cmdline()) for p in found) else []
 
 
+@pytest.mark.long
 def test_two_parents_take_turns_and_every_end_frees_the_slot(
     services: Services, model: Path, tmp_path: Path
 ) -> None:
@@ -259,6 +260,7 @@ def test_two_parents_take_turns_and_every_end_frees_the_slot(
     assert again.returncode == 0 and "worker-gpu  started" in again.stderr
 
 
+@pytest.mark.long
 def test_a_run_that_died_without_a_word_stops_being_running(
     services: Services, zombie: tuple[str, float]
 ) -> None:
@@ -268,6 +270,7 @@ def test_a_run_that_died_without_a_word_stops_being_running(
     assert time.monotonic() - killed > 60, "healthy runs must not be crashed"
 
 
+@pytest.mark.long
 def test_no_secret_is_found_anywhere_after_a_run_that_tells_them_all(services: Services, model: Path) -> None:
     leaky = scripted(model, "tests.support.leaky:tell")
     done = services.reasoner("run", "smart-epoch2", "--remote", *leaky, "seed=9")

@@ -12,7 +12,7 @@ from tests.support.postgres import PASSWORD, serve
 from tests.support.services import BIN, ROOT, Services
 from tests.support.tiny_llama import make_model
 
-pytestmark = [pytest.mark.flows, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.flows, pytest.mark.timeout(1800)]
 
 PROGRAM = """
 import sys
