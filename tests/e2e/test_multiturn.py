@@ -18,7 +18,7 @@ from reasoner.store.rows import read_rows
 from reasoner.training.multiturn.launch import argv, run_multiturn
 from tests.support import signal
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).resolve().parents[2]
 METHODS = {
