@@ -167,6 +167,7 @@ def test_a_server_serves_base_and_changing_adapters(served: OnPolicySampler, tin
     assert sorted(engine._served()) == sorted(["base", *engine._adapters.values()]), "old versions are gone"
 
 
+@pytest.mark.long
 def test_a_server_that_others_run_is_used_and_its_death_noticed(
     served: OnPolicySampler, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,7 +59,7 @@ def config(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Smart
     overrides = [
         f"model.path={make_model(tmp_path / 'model')}", "engine=scripted",
         "engine.options.script=tests.flows.test_rescoring:answer", "few_shot.strategies=[cot,pot]",
-        "data.pool.word_problems.limit=24",
+        "data.pool.word_problems.limit=24", "data.validation=0",
     ]  # fmt: skip
     return load("smart-demo", overrides, SmartConfig)
 
