@@ -579,7 +579,7 @@ def test_adversarial_rows(
         if row["expected"] != "any" and got.correct != (row["expected"] == "pass"):
             wrong[row["name"]] = (row["expected"], got.outcome, got.reason)
         assert got.outcome is not Outcome.UNSCORED, row["name"]
-        assert got.seconds < timeout + 10, row["name"]
+        assert got.seconds < timeout + 60, row["name"]
         shown = repr(verdicts[index])
         assert secret not in shown
         assert all(len(t.detail) <= 500 for t in verdicts[index].tests), row["name"]
