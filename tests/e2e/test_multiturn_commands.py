@@ -77,6 +77,7 @@ def test_the_readmes_commands(room: Path, tiny: Path, words: list[str], mode: st
     assert again.returncode == 0 and "this run is done" in again.stderr
 
 
+@pytest.mark.long
 def test_another_training_puts_the_first_result_aside(room: Path, tiny: Path) -> None:
     where = ["--config-name", "score_math", "hydra.run.dir=run", "save_path=saved"]
     assert train(room, tiny, *where).returncode == 0
@@ -88,6 +89,7 @@ def test_another_training_puts_the_first_result_aside(room: Path, tiny: Path) ->
     assert seeds == [0, 1]
 
 
+@pytest.mark.long
 def test_wandb_without_a_key_goes_on_offline(room: Path, tiny: Path) -> None:
     gone = {"WANDB_API_KEY": "", "HOME": str(room), "WANDB_MODE": ""}
     done = train(room, tiny, "--config-name", "score_math", "hydra.run.dir=run", "use_wandb=true", **gone)
@@ -96,6 +98,7 @@ def test_wandb_without_a_key_goes_on_offline(room: Path, tiny: Path) -> None:
     assert list((room / "run" / "wandb").glob("offline-run-*/*.wandb"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "said"),
     [

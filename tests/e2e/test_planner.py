@@ -107,6 +107,7 @@ def trained(smollm2: ResolvedModel, tmp_path_factory: pytest.TempPathFactory) ->
     return Trained(spec, answers, files, time.monotonic() - started)
 
 
+@pytest.mark.long
 def test_a_grpo_step_changes_the_adapter_and_neither_base_nor_worker(trained: Trained) -> None:
     from safetensors.torch import load_file
 

@@ -30,6 +30,7 @@ def states(made: Plan) -> dict[str, str]:
     return {step.label: step.state for step in made.steps}
 
 
+@pytest.mark.long
 def test_a_plan_says_what_the_run_then_does(home: Path, tmp_path: Path) -> None:
     words = settings(make_model(tmp_path / "model"), *SMALL)
     before = planned(home, words)
