@@ -19,6 +19,7 @@ from reasoner.config.smart import ModelConfig
 from reasoner.engines.pool import EnginePool
 from reasoner.errors import ReasonerError
 from reasoner.home import Home
+from reasoner.housekeeping.results import kept_result
 from reasoner.planning import facts, fit, multiturn, planner, questions, smart
 from reasoner.planning.architecture import architecture_of, folder_of
 from reasoner.planning.calibration import Calibration, Speed
@@ -26,9 +27,9 @@ from reasoner.planning.device import Device, host_memory
 from reasoner.planning.estimate import Estimate, Scene, Tokens
 from reasoner.planning.plan import CACHED, STALE, TO_RUN, Plan, Step
 from reasoner.records import ArtifactRef
-from reasoner.store import Store
+from reasoner.store import Store, verify_ref
 from tasks.context import RunContext, rehearsing
-from tasks.stage import Stage, VerifiedRefSerializer
+from tasks.stage import Stage
 
 Estimator = Callable[[Scene, dict[str, Any]], Estimate]
 ESTIMATORS: dict[str, Estimator] = {**smart.ESTIMATORS, **planner.ESTIMATORS, **multiturn.ESTIMATORS}
@@ -59,7 +60,7 @@ class Rehearsal(RunContext):
         key = stage.key(arguments)
         if key in self._seen:
             return self._seen[key]
-        label, ref = stage.label(arguments), _cached(self.home.results / key)
+        label, ref = stage.label(arguments), _cached(self.home, key)
         if ref is not None:
             self.steps.append(Step(stage.name, label, key, CACHED))
         else:
@@ -122,12 +123,15 @@ def _made(store: Store) -> dict[str, list[Mapping[str, Any]]]:
     return found
 
 
-def _cached(result: Path) -> ArtifactRef | None:
-    """The reference in a cached result, verified as Prefect will when the stage is run; None for a miss."""
+def _cached(home: Home, key: str) -> ArtifactRef | None:
+    """The reference in a cached result whose artifact is whole; None for a miss."""
+    ref = kept_result(home, key)
     try:
-        return VerifiedRefSerializer().loads(json.loads(result.read_bytes())["result"].encode())
-    except (OSError, ValueError, KeyError, AttributeError, ReasonerError):
+        if ref is not None:
+            verify_ref(ref)
+    except ReasonerError:
         return None
+    return ref
 
 
 def _differences(old: Any, new: Any, name: str = "") -> list[str]:

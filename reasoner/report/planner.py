@@ -98,11 +98,6 @@ def plain_lines(report: PlannerReport) -> list[str]:
     return lines
 
 
-def is_planner(data: dict[str, Any]) -> bool:
-    """Whether a report.json is this method's."""
-    return data.get("method") == "planner"
-
-
 def _mean(value: float | None, digits: int = 1) -> str:
     return NOTHING if value is None else f"{value:.{digits}f}"
 
