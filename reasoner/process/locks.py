@@ -74,6 +74,9 @@ class FileLock:
         with self._guard:
             if self._fd is not None:
                 fd, self._fd = self._fd, None
+                # Not by closing alone: a child that is just being started has a copy until it runs its program.
+                with contextlib.suppress(OSError):
+                    fcntl.flock(fd, fcntl.LOCK_UN)
                 os.close(fd)
 
     def release_and_remove(self) -> None:

@@ -8,6 +8,7 @@ changing size or time (`full=True` finds that).
 """
 
 import contextlib
+import glob
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -147,8 +148,9 @@ class Store:
             return found
 
     def _local_pairs(self, kind: str | None) -> list[tuple[str, str]]:
-        found = self.folder.glob(f"{kind or '*'}/*/{MANIFEST}")
-        return [(path.parent.parent.name, path.parent.name) for path in found]
+        # Not Path.glob, which fails where a folder disappears under it, as temporary ones do.
+        found = glob.glob(f"{kind or '*'}/*/{MANIFEST}", root_dir=self.folder)
+        return [(Path(path).parts[0], Path(path).parts[1]) for path in found]
 
     def _ref(self, kind: str, digest: str) -> ArtifactRef:
         return ArtifactRef(kind, digest, f"{self.uri}/{kind}/{digest}")

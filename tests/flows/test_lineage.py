@@ -7,6 +7,7 @@ Wrong if an edge of the run graph is missing or leads elsewhere, if a stage's ar
 import json
 import os
 import threading
+import traceback
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,8 +142,8 @@ def test_runs_and_sweeps_at_the_same_time(home: Path, monkeypatch: pytest.Monkey
         while not done.is_set():
             try:
                 collect(dry_run=False, keep_days=0, as_json=False)
-            except Exception as error:
-                errors.append(error)
+            except Exception:
+                errors.append(traceback.format_exc())
                 return
 
     thread = threading.Thread(target=sweeper)
@@ -155,5 +156,5 @@ def test_runs_and_sweeps_at_the_same_time(home: Path, monkeypatch: pytest.Monkey
     finally:
         done.set()
         thread.join()
-    assert not errors
+    assert not errors, errors[0]
     assert Home(home).locks.is_dir() and not list((home / "locks" / "runs").glob("*"))

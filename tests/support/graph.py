@@ -1,10 +1,12 @@
 """What Prefect shows of a run, beside what the run's own journal says."""
 
 import time
+from collections import Counter
 from pathlib import Path
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
+from prefect.client.schemas.objects import TaskRun
 
 from reasoner.lineage import journal
 
@@ -38,16 +40,26 @@ def check_edges(home: Path) -> int:
 
 def _edges(run_id: str) -> set[tuple[str, str]]:
     """(label of a task run, label of one that it took something from), for all task runs of a flow run."""
-    with get_client(sync_client=True) as client:
-        runs = client.read_task_runs(
-            flow_run_filter=FlowRunFilter.model_validate({"id": {"any_": [run_id]}}),
-            task_run_filter=TaskRunFilter(),
-            limit=200,
-        )
+    runs = _task_runs(run_id)
     names = {run.id: run.name for run in runs}
     given = [(run.name, one.id) for run in runs for inputs in run.task_inputs.values() for one in inputs
              if hasattr(one, "id")]  # fmt: skip
     return {(name, names.get(maker, "?")) for name, maker in given}
+
+
+def _task_runs(run_id: str) -> list[TaskRun]:
+    with get_client(sync_client=True) as client:
+        return client.read_task_runs(
+            flow_run_filter=FlowRunFilter.model_validate({"id": {"any_": [run_id]}}),
+            task_run_filter=TaskRunFilter(),
+            limit=200,
+        )
+
+
+def states(home: Path) -> Counter[str]:
+    """How often each state is among the task runs of the newest flow run, as the server knows them."""
+    folder = max((home / "runs").iterdir(), key=lambda f: (f / journal.FILE).stat().st_mtime)
+    return Counter(run.state_name or "" for run in _task_runs(folder.name[-36:]))
 
 
 def timeline(key: str) -> list[str]:

@@ -141,6 +141,19 @@ def test_a_forked_child_does_not_free_it(tmp_path: Path) -> None:
     lock.release()
 
 
+def test_a_copy_of_its_file_in_a_child_that_starts_does_not_keep_it(tmp_path: Path) -> None:
+    """Between fork and exec a child has every file of its parent: releasing must not wait for its exec."""
+    lock = FileLock(tmp_path / "x.lock")
+    lock.acquire()
+    assert lock._fd is not None
+    copy_of_child = os.dup(lock._fd)
+    try:
+        lock.release()
+        FileLock(tmp_path / "x.lock").try_acquire()
+    finally:
+        os.close(copy_of_child)
+
+
 def test_a_lock_that_nobody_refers_to_is_free(tmp_path: Path) -> None:
     FileLock(tmp_path / "x").try_acquire()
     gc.collect()

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -285,6 +286,26 @@ def test_list_tells_kinds_apart_and_passes_over_strangers(store: Store) -> None:
     assert store.list("two") == refs[1:]
     assert store.list("three") == []
     assert Store(store.folder.parent / "nothing").list() == []
+
+
+def test_list_while_folders_come_and_go(store: Store) -> None:
+    """As they do where another process publishes and sweeps."""
+    wanted = publish(store, {"a": b"1"})
+    done = threading.Event()
+
+    def come_and_go() -> None:
+        while not done.is_set():
+            for name in (".tmp-1-2-3-4", f"{wanted.kind}/{'0' * 64}"):
+                (store.folder / name / "a").mkdir(parents=True, exist_ok=True)
+                shutil.rmtree(store.folder / name)
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        assert all(store.list() == [wanted] for _ in range(1500))
+    finally:
+        done.set()
+        thread.join()
 
 
 def test_a_file_url_is_the_folder(store: Store) -> None:
