@@ -65,3 +65,10 @@ def test_until_converged() -> None:
     config = load("epochs=until-converged", "max_epochs=4", "min_delta=0.01", "converged_on=pool")[0]
     assert (config.epochs, config.max_epochs, config.min_delta) == ("until-converged", 4, 0.01)
     assert config.train_for(3).lr == config.train_for(2).lr
+
+
+def test_one_of_a_group_can_be_left_out() -> None:
+    """By its name on the command line, which Hydra's grammar must take."""
+    everyone = set(load(name="smart-controls")[1])
+    for name in everyone:
+        assert set(load(f"~variants.{name}", name="smart-controls")[1]) == everyone - {name}
