@@ -95,6 +95,8 @@ def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
                 _try(result, running, name, _step, sleep, number)
         for name in names:
             _try(result, running, name, _check)
+    except KeyboardInterrupt:
+        result["interrupted"] = True
     finally:
         for side in running.values():
             side.end()

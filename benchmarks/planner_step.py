@@ -153,7 +153,7 @@ def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
     cuda = device_memory() is not None
     shapes = [tuple(map(int, word.split("x"))) for word in given.shapes.split(",")]
     first = grpo.settled(make_spec(given, room, shapes[0], cuda), "cuda" if cuda else "cpu")
-    first.work.mkdir(parents=True)
+    first.work.mkdir(parents=True, exist_ok=True)
     tokenizer, parts = runtime.load_tokenizer(first.base), device_parts()
     memory: dict[str, Any] = {"device_before": device_memory()}
     with Sampling(first, first.device, tokenizer, parts) as sampling:
@@ -163,70 +163,68 @@ def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
         memory |= {"second_copy": copy.gib, "device_with_second_copy": device_memory()}
         both = BothWays(sampling, copy, parts, given.serial_calls)
         sampling.complete = both.complete  # type: ignore[method-assign]
-        found = {}
-        for word, shape in zip(given.shapes.split(","), shapes, strict=True):
-            spec = grpo.settled(make_spec(given, room, shape, cuda), first.device)
-            found[word] = steps(given, spec, sampling, both, parts, tokenizer)
-            gc.collect()
-    return {"machine": machine(), "memory_gib": memory, "shapes": found}
+        print(f"ready: {memory}", file=sys.stderr, flush=True)
+        found: dict[str, list[dict[str, Any]]] = {word: [] for word in given.shapes.split(",")}
+        result = {"machine": machine(), "memory_gib": memory, "shapes": found}
+        try:
+            for word, shape in zip(found, shapes, strict=True):
+                spec = grpo.settled(make_spec(given, room, shape, cuda), first.device)
+                steps(given, spec, sampling, both, parts, tokenizer, found[word])
+                gc.collect()
+        except KeyboardInterrupt:
+            result["interrupted"] = True
+    return result
 
 
 def steps(
-    given: argparse.Namespace,
-    spec: GrpoSpec,
-    sampling: Sampling,
-    both: BothWays,
-    parts: Parts,
-    tokenizer: Any,
-) -> list[dict[str, Any]]:
-    """The steps of a shape, without the first one."""
+    given: argparse.Namespace, spec: GrpoSpec, sampling: Sampling, both: BothWays, parts: Parts, tokenizer: Any,
+    rows: list[dict[str, Any]],
+) -> None:  # fmt: skip
+    """Append a row for each step of a shape but the first."""
     prompts, renderer = load_prompts(spec.prompts), ChatRenderer(spec.base)
     count = 2 * (given.repeats + 2) * spec.grpo.batch_size * spec.grpo.grad_accum // spec.grpo.num_generations
     problems = load_problems(source(given.data and str(given.data), count)).problems
     found = questions.planner_rows(problems, prompts, renderer.render, tokenizer, spec.grpo.max_prompt_length)
-    journal = Journal(spec.work, 0)
     job = grpo.make_job(
-        spec,
-        spec.device,
-        tokenizer,
-        found,
-        prompts,
-        renderer,
-        sampling,
-        journal,
-        lambda **_: None,
-        lambda _: None,
-    )
+        spec, spec.device, tokenizer, found, prompts, renderer, sampling, Journal(spec.work, 0), quiet, quiet
+    )  # fmt: skip
     trainer = job.trainer(Batch(spec.grpo.batch_size, spec.grpo.grad_accum), 0)
-    rows: list[dict[str, Any]] = []
+    warm = False
 
     def wait() -> None:
-        if len(rows) > given.repeats:
+        if len(rows) == given.repeats:
             raise Finished
         both.begin()
         both.serial_first = len(rows) % 2 == 1
 
     def tell(times: Any, logs: dict[str, float]) -> None:
-        serial, shared = times.parts.get(SERIAL, 0.0), times.parts.get(SHARED, 0.0)
-        rows.append(
-            {
-                "wall": times.wall, "parts": times.parts, "shared": times.wall - serial,
-                "serial": times.wall - shared - serial + serial * both.scale, "worker_shared": shared,
-                "worker_serial": serial * both.scale, "scale": both.scale, "calls": both.calls,
-                "serial_calls": both.serial_calls, "worker_tokens": both.tokens,
-                "valid": logs.get("planner/valid"), "decomposed": logs.get("planner/decomposed"),
-                "memory": {**own_memory(), "device": device_memory()},
-            }
-        )  # fmt: skip
-        last = rows[-1]
-        print(
-            f"{last['shared']:.1f} s shared, {last['serial']:.1f} s serial, {both.calls} calls",
-            file=sys.stderr,
-        )
+        nonlocal warm
+        row = step_row(times, logs, both)
+        line = f"{row['shared']:.1f} s shared, {row['serial']:.1f} s serial, {both.calls} calls"
+        print(line if warm else f"warm-up: {line}", file=sys.stderr, flush=True)
+        if warm:
+            rows.append(row)
+        warm = True
 
     pace(trainer, parts, wait, tell)
     run_paced(trainer)
-    return rows[1:]
+
+
+def step_row(times: Any, logs: dict[str, float], both: BothWays) -> dict[str, Any]:
+    """What a step took, with one way of the worker's calls and with the other."""
+    serial, shared = times.parts.get(SERIAL, 0.0), times.parts.get(SHARED, 0.0)
+    scaled = serial * both.scale
+    return {
+        "wall": times.wall, "parts": times.parts, "shared": times.wall - serial,
+        "serial": times.wall - shared - serial + scaled, "worker_shared": shared, "worker_serial": scaled,
+        "scale": both.scale, "calls": both.calls, "serial_calls": both.serial_calls, "worker_tokens": both.tokens,
+        "valid": logs.get("planner/valid"), "decomposed": logs.get("planner/decomposed"),
+        "memory": {**own_memory(), "device": device_memory()},
+    }  # fmt: skip
+
+
+def quiet(*_: Any, **__: Any) -> None:
+    """Nobody is told."""
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -264,11 +262,12 @@ def main() -> int:
     parser.add_argument("--prompts", default="planner")
     parser.add_argument("--share", type=float, default=0.4, help="of the card's memory, for the engine")
     parser.add_argument("--options", default="{}", help="further options of the engine as JSON")
+    parser.add_argument("--logs", type=Path, help="an empty folder that keeps what the engine said")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as room:
-        found = measure(given, Path(room))
+        found = measure(given, given.logs or Path(room))
     shown = {k: str(v) if isinstance(v, Path) else v for k, v in vars(given).items()}
     shown["model"] = given.model.name
     rows = found.pop("shapes")

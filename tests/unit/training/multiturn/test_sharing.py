@@ -17,6 +17,7 @@ from reasoner.store.rows import read_rows
 from reasoner.training.multiturn import sampling
 from reasoner.training.multiturn.loop import EPISODES, Loop
 from reasoner.training.multiturn.optimiser import Optimiser
+from tests.support.signal import write_templates
 from tests.unit.training.multiturn.conftest import PROBLEMS, build, config
 
 WATCHED = ((TransformersEngine, ("sleep", "wake", "generate", "load_adapter")), (Optimiser, ("step",)))
@@ -41,14 +42,30 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def run(base: Path, tokenizer: Any, processes: Any, work: Path, **fields: Any) -> list[Any]:
-    fields |= {"iterations": 2, "eval_freq": 5, "engine": {"kind": "transformers", "options": {}}, "seed": 3}
-    settings, problems, parts = config(**fields), list(PROBLEMS.values()), Parts()
     work.mkdir()
-    with sampling.open_sampler(settings, base, None, work, 256, parts) as sampler:
+    prompts = str(write_templates(work / "prompts.yaml", "hint"))
+    fields |= {
+        "iterations": 2,
+        "eval_freq": 5,
+        "engine": {"kind": "transformers", "options": {}},
+        "prompts": prompts,
+    }
+    settings, problems, parts = config(**fields), list(PROBLEMS.values()), Parts()
+    with sampling.open_sampler(settings, base, None, work, 512, parts) as sampler:
         learned = build(base, tokenizer, processes, **fields)
         Loop(settings, work, learned, processes, problems, problems, sampler, lambda **_: None, lambda _: None,
              parts).run()  # fmt: skip
-    return [read_rows(path) for path in sorted((work / EPISODES).iterdir())]
+    return [tokens(read_rows(path)) for path in sorted((work / EPISODES).iterdir())]
+
+
+def tokens(row: Any) -> list[Any]:
+    """The sampled tokens in some episodes."""
+    if isinstance(row, list):
+        return [found for part in row for found in tokens(part)]
+    if isinstance(row, dict):
+        own = [row["token_ids"]] if "token_ids" in row else []
+        return own + [found for part in row.values() if isinstance(part, dict) for found in tokens(part)]
+    return []
 
 
 @pytest.mark.parametrize("method", ["mlmt", "archer"])
@@ -71,9 +88,9 @@ def test_the_engine_sleeps_through_every_update(
             asleep = call == "sleep"
         else:
             assert asleep is (call == "step"), seen
-    assert seen.count("step") >= 2 and seen.count("sleep") >= 2
+    assert {"step", "sleep", "wake", "generate"} <= set(seen)
     calls.clear()
-    assert run(base, tokenizer, processes, tmp_path / "apart", **fields) == shared
+    assert any(shared) and run(base, tokenizer, processes, tmp_path / "apart", **fields) == shared
     assert "sleep" not in calls and "wake" not in calls and "step" in calls
 
 
