@@ -65,9 +65,19 @@ class Side:
                 break
         raise Finished
 
+    def run(self) -> None:
+        """Load, wait for the card, then steps until the end."""
+        raise NotImplementedError
+
     def prepare(self, sleep: bool) -> None:
         """Make ready for a step with or without sleeping, outside its time."""
         raise NotImplementedError
+
+    def wait_for_card(self) -> None:
+        """The sides take memory on the card one after another."""
+        self.answer(loaded=True)
+        sys.stdin.readline()
+        self.memory["device_before"] = device_memory()
 
     def check(self) -> dict[str, Any]:
         """What the side says of itself at the end."""
@@ -139,8 +149,7 @@ class Ours(Side):
 
         given = self.given
         model, rows, tokenizer = self.make()
-        self._next()
-        self.memory["device_before"] = device_memory()
+        self.wait_for_card()
         model = model.to("cuda" if self.cuda else "cpu")
         self.memory["trainer_copy"] = own_memory().get("allocated")
         self.memory["device_with_trainer"] = device_memory()
@@ -162,11 +171,6 @@ class Ours(Side):
             )  # fmt: skip
             self.prompts = [row["prompt"] for row in rows][: given["prompts"]]
             self.serve(self.trainer)
-
-    def _next(self) -> None:
-        """Wait for the card."""
-        self.answer(loaded=True)
-        sys.stdin.readline()
 
     def prepare(self, sleep: bool) -> None:
         self.sampler.wake()
@@ -228,9 +232,7 @@ class Trl(Side):
 
         given = self.given
         model, rows, tokenizer = self.make()
-        self.answer(loaded=True)
-        sys.stdin.readline()
-        self.memory["device_before"] = device_memory()
+        self.wait_for_card()
         config = self.config(
             use_vllm=True, vllm_mode="colocate", vllm_gpu_memory_utilization=given["share"],
             vllm_max_model_length=given["prompt_tokens"] + given["tokens"] + SPARE,
@@ -273,7 +275,7 @@ def source(path: str | None, count: int) -> SourceConfig:
     return SourceConfig(name="bench", kind="generated", path="word-problems", limit=count)
 
 
-def right(completions: list[str], gold: list[str], **_: Any) -> list[float]:
+def right(completions: list[str], gold: list[str], **_: Any) -> list[float | None]:
     """1 for the right number."""
     golds = map(parse_number, gold)
     return [float(numbers_equal(extract_number(text), g)) for text, g in zip(completions, golds, strict=True)]

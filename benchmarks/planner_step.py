@@ -165,7 +165,7 @@ def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
         sampling.complete = both.complete  # type: ignore[method-assign]
         print(f"ready: {memory}", file=sys.stderr, flush=True)
         found: dict[str, list[dict[str, Any]]] = {word: [] for word in given.shapes.split(",")}
-        result = {"machine": machine(), "memory_gib": memory, "shapes": found}
+        result: dict[str, Any] = {"machine": machine(), "memory_gib": memory, "shapes": found}
         try:
             for word, shape in zip(found, shapes, strict=True):
                 spec = grpo.settled(make_spec(given, room, shape, cuda), first.device)
