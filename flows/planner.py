@@ -87,7 +87,7 @@ def grpo(
 ) -> ArtifactRef:
     """The planner's adapter, trained by reward."""
     return stages.train_grpo(
-        problems, base, start, config.grpo, config.worker, config.reward, config.engine, config.wandb,
+        problems, base, start, config.grpo_here, config.worker, config.reward, config.engine, config.wandb,
         config.prompt, config.seed,
     )  # fmt: skip
 

@@ -343,10 +343,16 @@ class MultiTurnConfig(Section):
             return "stop-grad"
         return "full-grad" if self.full_grad_mode == "total" else "full-grad (literal)"
 
+    @property
+    def content_id(self) -> dict[str, Any]:
+        """Where it is computed changes no result, so it counts in no stage's key."""
+        return self.model_dump(exclude={"compute"})
+
     def learned(self) -> "MultiTurnConfig":
         """The same training without what only reports on it: two runs that learn alike have one key."""
         length = {"max_tokens": self.evaluation.max_tokens}
-        return self._with_defaults(*REPORTING, evaluation=MultiTurnEvaluation.model_validate(length))
+        kept = {"evaluation": MultiTurnEvaluation.model_validate(length), "compute": self.compute}
+        return self._with_defaults(*REPORTING, **kept)
 
     def measured(self) -> "MultiTurnConfig":
         """The same evaluation without what only trains: a changed learning rate re-uses the baseline."""

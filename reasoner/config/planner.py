@@ -130,6 +130,8 @@ class GrpoConfig(Section):
     load_in_4bit: bool = False
     """Hold the base in NF4, as the original does. The trainer's own model then also samples, by transformers."""
     gradient_checkpointing: bool = False
+    share_card: bool | None = None
+    """The engine sleeps while the optimiser works; unset goes by `compute.one_card`."""
     engine: dict[str, Any] = Field(default_factory=dict)
     """Engine options that differ while the trainer shares the card, such as `gpu_memory_utilization`."""
     logging_steps: int = Field(default=10, ge=1)
@@ -139,6 +141,11 @@ class GrpoConfig(Section):
     """Largest difference of sampler and trainer at step 0 in nats a token; unset goes by the precision."""
     example_rows: int = Field(default=4, ge=0)
     """Rows a step in the table of examples."""
+
+    @property
+    def content_id(self) -> dict[str, Any]:
+        """Who holds the card when changes no result, so it counts in no stage's key."""
+        return self.model_dump(exclude={"share_card"})
 
     @model_validator(mode="after")
     def _whole_groups(self) -> "GrpoConfig":
@@ -208,6 +215,12 @@ class PlannerConfig(Section):
     wandb: WandbConfig = WandbConfig()
     compute: ComputeConfig = ComputeConfig()
     publish: PublishConfig = PublishConfig()
+
+    @property
+    def grpo_here(self) -> GrpoConfig:
+        """The GRPO settings with what follows from `compute`."""
+        shared = self.compute.one_card if self.grpo.share_card is None else self.grpo.share_card
+        return self.grpo.model_copy(update={"share_card": shared})
 
     @model_validator(mode="after")
     def _something_is_trained(self) -> "PlannerConfig":

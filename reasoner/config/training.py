@@ -72,6 +72,8 @@ class ComputeConfig(Section):
     """An engine that nobody uses for this long ends."""
     engine_memory: float = Field(default=0.85, gt=0, le=1)
     """Share of the card's memory that vLLM takes (read by configs/engine/vllm.yaml)."""
+    one_card: bool = False
+    """Training that samples as it goes and its engine share one card: the engine sleeps while the optimiser works."""
     micro_batch: int | None = Field(default=None, ge=1)
     """At most this many records a training micro-step; the effective batch, `train.batch_size × train.grad_accum`,
     stays. Unset cuts it as `train` says. Where even this is too much it is halved, and that remembered."""

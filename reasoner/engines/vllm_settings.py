@@ -75,6 +75,8 @@ def vllm_arguments(settings: EngineSettings, cpu: bool, known: Iterable[str]) ->
     options = check_options("vllm", settings.options, set(known) - FIXED)
     if options.get("load_format", "safetensors") not in LOADERS:
         raise ConfigurationError(f"engine.options.load_format must be one of {', '.join(LOADERS)}")
+    if cpu:
+        options.pop("enable_sleep_mode", None)  # refused there, and there is no card to free
     arguments: dict[str, Any] = {
         "model": str(settings.model_path),
         "dtype": served_dtype(settings.dtype, cpu),

@@ -45,7 +45,7 @@ def open_sampler(
     """A sampler on a vLLM or transformers engine of its own, whose output goes to `log`.
 
     `policies` is how many adapters one batch may mix. `share_card` lets the engine sleep while the optimiser
-    works (vLLM's sleep mode; on the CPU sleeping does nothing). Raises as `open_engine`.
+    works (`sampler.rest()`; vLLM's sleep mode; on the CPU sleeping does nothing). Raises as `open_engine`.
     """
     wanted = policy_settings(settings, policies, share_card)
     return OnPolicySampler(
@@ -54,6 +54,7 @@ def open_sampler(
         NO_LIMIT,
         folder=folder,
         parts=parts,
+        share_card=share_card,
         log=say,
     )
 

@@ -5,13 +5,15 @@ The engine holds one copy of the base; a request names the adapter that it wants
 tokens that were sampled.
 
 Each sync gets a fresh id inside the engine, so no cached block of the old weights is used, and a sync that fails leaves
-the old weights in service. Where one card serves both sides the sampler sleeps while the optimiser works.
+the old weights in service. Where one card serves both sides (`share_card`) the sampler sleeps while the optimiser
+works: whoever uses it calls `rest` when nothing more is sampled before the update.
 
 An engine that dies is started again, gets the adapters that it had, and the whole call is repeated: the engine seeds
 its random stream from the call's requests, so a repeated call draws the same samples (the same engine build and batch).
 """
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,13 +65,17 @@ class OnPolicySampler:
         *,
         folder: AdapterFolder | None = None,
         parts: Parts | None = None,
+        share_card: bool = False,
         log: Callable[[str], None] = print,
     ) -> None:
-        """`open_engine` starts an engine with `adapters=True`; it is called now, and again if the engine dies."""
+        """`open_engine` starts an engine with `adapters=True`; it is called now, and again if the engine dies. With
+        `share_card` it must be one that can sleep."""
         self._open, self._tokenizer, self._max_model_len = open_engine, tokenizer, max_model_len
         self._log = log
         self._folder = folder or AdapterFolder(log=log)
         self.parts = parts or Parts()
+        self.share_card = share_card
+        """Whether `rest` sleeps: this process's model and the engine take turns on one card."""
         self._loaded: dict[str, Path] = {}
         self._versions: dict[str, int] = {}
         self._asleep = self._closed = False
@@ -144,7 +150,13 @@ class OnPolicySampler:
         if self._asleep:
             self._asleep = False
             with self.parts.part(Part.SLEEP):
+                free_cached_memory()
                 self._with_engine(lambda engine: _policy_engine(engine).wake())
+
+    def rest(self) -> None:
+        """Sleep if the card is shared. Call it when nothing more is sampled before the next update."""
+        if self.share_card:
+            self.sleep()
 
     def close(self) -> None:
         """End the engine and remove the saved adapters. May be called twice."""
@@ -194,6 +206,13 @@ class OnPolicySampler:
         self._asleep = False
         for name, path in self._loaded.items():
             self._engine.load_adapter(name, path)
+
+
+def free_cached_memory() -> None:
+    """Give the memory that torch keeps for itself on the card back, so that the engine finds room when it wakes."""
+    torch = sys.modules.get("torch")  # who has not loaded it holds nothing
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _policy_engine(engine: Engine) -> PolicyEngine:

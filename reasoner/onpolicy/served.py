@@ -49,7 +49,8 @@ class ServedSettings:
     """How long to wait for a server that does not answer (yet)."""
     seeded: bool = False
     apart: bool | None = None
-    """Whether base requests must not run beside adapter requests (vLLM's CPU build). None: ask the server."""
+    """Whether base requests must not run beside adapter requests (vLLM's CPU build). None: unless the server says that
+    its device is another one, which it does in vLLM's development mode only."""
 
 
 class ServedEngine:
@@ -76,7 +77,7 @@ class ServedEngine:
         self._loads = itertools.count(1)
         self._wait()
         self._require_model()
-        self._apart = self._is_cpu_build() if settings.apart is None else settings.apart
+        self._apart = self._may_be_cpu_build() if settings.apart is None else settings.apart
 
     @property
     def usable(self) -> bool:
@@ -198,8 +199,14 @@ class ServedEngine:
     def _served(self) -> list[str]:
         return [card["id"] for card in self._get("/v1/models")["data"]]
 
-    def _is_cpu_build(self) -> bool:
-        return "cpu" in str(self._get("/version").get("version", ""))
+    def _may_be_cpu_build(self) -> bool:
+        """Yes where the server does not tell: apart is right on every build, and the version of a CPU build need not
+        name it (0.31.0 does not)."""
+        try:
+            told = str(self._get("/server_info").get("vllm_config", ""))
+        except EngineError:
+            return True
+        return "device_config=" not in told or "device_config=cpu" in told
 
     def _get(self, path: str) -> Any:
         import httpx

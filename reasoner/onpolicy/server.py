@@ -142,6 +142,7 @@ def open_server_sampler(
         NO_LIMIT,
         folder=folder,
         parts=parts,
+        share_card=share_card,
         log=say,
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from reasoner.onpolicy.gate import Gate
 from reasoner.onpolicy.logprobs import token_logprobs
+from reasoner.onpolicy.parts import Part
 from reasoner.onpolicy.sampler import OnPolicySampler
 from reasoner.records import GenerationRequest, Sampling
 
@@ -21,11 +22,13 @@ def rollout_func(
     max_tokens: int,
     gate: Gate | None = None,
     seed: int = 0,
+    last: bool = True,
 ) -> Callable[[list[Any], Any], dict[str, Any]]:
     """A function that TRL calls with its prompts, each repeated as often as its group is large.
 
     `render` gives a prompt's text and whether special tokens are to be added. The trainer's temperature is used. With
     `gate`, sampler and trainer are compared each step before the loss; a difference above its limit stops the run.
+    `last` says that nothing else is sampled before the loss: on a shared card the engine then sleeps.
     """
     sent = {"step": -1}
 
@@ -36,8 +39,11 @@ def rollout_func(
             sent["step"] = step
         sampling = Sampling(temperature=trainer.temperature, max_tokens=max_tokens)
         samples = sampler.sample(_requests(prompts, render, sampling, derived(seed, step)))
+        if last:
+            sampler.rest()
         if gate is not None:
-            _compare(gate, trainer, samples)
+            with sampler.parts.part(Part.LOGPROBS):
+                _compare(gate, trainer, samples)
         return {
             "prompt_ids": [list(sample.prompt_ids) for sample in samples],
             "completion_ids": [list(sample.token_ids) for sample in samples],

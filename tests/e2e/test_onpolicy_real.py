@@ -19,6 +19,7 @@ import torch
 
 from reasoner.config.smart import ModelConfig
 from reasoner.engines.protocol import EngineSettings
+from reasoner.engines.vllm_settings import is_cpu_build
 from reasoner.errors import EngineError
 from reasoner.models import resolve
 from reasoner.onpolicy.gate import measure
@@ -181,7 +182,8 @@ def test_a_server_that_others_run_is_used_and_its_death_noticed(
     with pytest.raises(EngineError, match="does not serve 'other'; it has base"):
         ServedEngine(ServedSettings(address, "other", tiny))
     guest = ServedEngine(ServedSettings(address, "base", tiny))
-    assert guest.usable and guest._apart is owner._apart
+    assert guest.usable and guest._apart, "a server that does not tell its device may be a CPU build"
+    assert owner._apart is is_cpu_build()
     monkeypatch.setenv("VLLM_API_KEY", "wrong")
     with pytest.raises(EngineError, match="401"):
         ServedEngine(ServedSettings(address, "base", tiny))

@@ -93,6 +93,7 @@ class Loop:
             self._archer.replay.add(scored)
             metrics |= self._archer.learn(iteration)
         elif scored:
+            self._rest()
             with self.parts.part("learn"):
                 metrics |= self._learner.learn(iteration, scored, self._problems)
             self._sync()
@@ -111,7 +112,9 @@ class Loop:
             problems = [self._problems[i] for i in ids]
             return self.sampler.fresh(problems, derived_seed(self.config.seed, "fresh", name), judge)
 
-        return self._share("fresh", name, make)
+        made = self._share("fresh", name, make)
+        self._rest()
+        return made
 
     def _share(self, folder: str, name: str, make: Callable[[], list[Episode]]) -> list[Episode]:
         """Episodes that the first process makes and every process reads."""
@@ -135,6 +138,11 @@ class Loop:
         """Hand the adapters, as they are, to the engine."""
         if self.sampler is not None:
             self.sampler.sync(self.learned.policy)
+
+    def _rest(self) -> None:
+        """Nothing is sampled before the next update: the engine may let go of the card."""
+        if self.sampler is not None:
+            self.sampler.rest()
 
     def _validate(self) -> None:
         """Greedy episodes on all validation problems; the numbers go into the state."""

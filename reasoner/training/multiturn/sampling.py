@@ -13,6 +13,7 @@ from reasoner.ids import derived_seed
 from reasoner.methods.multiturn.episode import FEEDBACK, SOLVER, Episode
 from reasoner.methods.multiturn.rollout import Advice, Rollouts
 from reasoner.methods.multiturn.speaker import PlainVoice, SampledVoice, Speaker
+from reasoner.onpolicy.opening import policy_settings
 from reasoner.onpolicy.parts import Parts
 from reasoner.onpolicy.sampler import OnPolicySampler
 from reasoner.prompts import ChatRenderer
@@ -63,6 +64,10 @@ class Sampler:
         """One sampled attempt a given problem, in order; a problem may come more than once."""
         return self._training.drawn(problems, seed, judge)
 
+    def rest(self) -> None:
+        """Let the engine sleep where it shares the card; call it before an update."""
+        self._policies.rest()
+
     def validate(self, problems: Sequence[Problem], seed: int) -> list[Episode]:
         """One greedy episode a problem, both turns."""
         return self._greedy.episodes(problems, 1, seed, self.advice)
@@ -82,7 +87,8 @@ def open_sampler(
     parts: Parts,
 ) -> Iterator[Sampler]:
     """A sampler with its engine; both end with the block. Raises as `open_engine` and `open_environment`."""
-    settings, tokenizer = engine_settings(config, base, adapters=True), runtime.load_tokenizer(base)
+    tokenizer = runtime.load_tokenizer(base)
+    settings = policy_settings(engine_settings(config, base, adapters=True), 1, config.compute.one_card)
     verify, templates = config.verify, load_turns(config.prompts)
     with ExitStack() as stack:
         environment = stack.enter_context(
@@ -92,7 +98,11 @@ def open_sampler(
         )
         policies = stack.enter_context(
             OnPolicySampler(
-                lambda: open_engine(settings, log=logs / "engine.log"), tokenizer, max_model_len, parts=parts
+                lambda: open_engine(settings, log=logs / "engine.log"),
+                tokenizer,
+                max_model_len,
+                parts=parts,
+                share_card=config.compute.one_card,
             )
         )
         sampling = Sampling(config.temperature, max_tokens=config.max_tokens)

@@ -121,8 +121,13 @@ def make_job(
         fits=fitting(tokenizer, sampling.max_model_len, spec.worker.decoding.max_tokens),
     )  # fmt: skip
     executor = PipelineExecutor(worker, SentenceEmbedder(spec.reward.embedder, device))
+
+    def judged(found: dict[str, Any]) -> None:
+        sampling.rest()
+        journal.rollout(found)
+
     reward = PipelineRewardFunction(
-        executor, spec.reward, spec.grpo.num_generations, samples=spec.worker.samples, on_step=journal.rollout
+        executor, spec.reward, spec.grpo.num_generations, samples=spec.worker.samples, on_step=judged
     )
     rollout = sampling.rollout(found.add_special_tokens)
     return GrpoJob(spec, device, tokenizer, found, rollout, reward, journal, report, log)

@@ -14,6 +14,8 @@ from reasoner.engines.start import open_engine
 from reasoner.errors import ConfigurationError
 from reasoner.hardware import served_dtype
 from reasoner.onpolicy.gate import Gate
+from reasoner.onpolicy.opening import policy_settings
+from reasoner.onpolicy.parts import Parts
 from reasoner.onpolicy.sampler import OnPolicySampler
 from reasoner.onpolicy.trl_rollout import rollout_func
 from reasoner.records import Completion, GenerationRequest
@@ -26,8 +28,9 @@ DEFAULT_LENGTH = 4096
 class Sampling:
     """The sampler of a training, and the worker's way to the same engine. A context manager."""
 
-    def __init__(self, spec: GrpoSpec, device: str, tokenizer: Any) -> None:
-        """Starts the engine. Raises ConfigurationError where a prompt and a plan do not fit into its context."""
+    def __init__(self, spec: GrpoSpec, device: str, tokenizer: Any, parts: Parts | None = None) -> None:
+        """Starts the engine; `parts` counts its time. ConfigurationError where a prompt and a plan do not fit into
+        its context."""
         self._spec, self._device, self._tokenizer = spec, device, tokenizer
         self._options = {**spec.engine.options, **spec.grpo.engine}
         self.max_model_len = self._context_length()
@@ -35,7 +38,10 @@ class Sampling:
         self._trainer: Any = None
         self._hook: Callable[[list[Any], Any], dict[str, Any]] | None = None
         if not spec.grpo.load_in_4bit:
-            self._sampler = OnPolicySampler(self._open, tokenizer, self.max_model_len)
+            shared = bool(spec.grpo.share_card)
+            self._sampler = OnPolicySampler(
+                self._open, tokenizer, self.max_model_len, parts=parts, share_card=shared
+            )
 
     @property
     def restarts(self) -> int:
@@ -60,6 +66,11 @@ class Sampling:
             Completion(s.text, s.finish, len(s.prompt_ids), len(s.token_ids))
             for s in self._sampler.sample(requests)
         ]
+
+    def rest(self) -> None:
+        """Let the engine sleep where it shares the card; call it after a step's last question."""
+        if self._sampler is not None:
+            self._sampler.rest()
 
     def close(self) -> None:
         if self._sampler is not None:
@@ -88,15 +99,17 @@ class Sampling:
             max_tokens=spec.grpo.max_completion_length,
             gate=Gate(self._coarser(), threshold=spec.grpo.gate),
             seed=spec.seed,
+            last=False,  # the worker is asked afterwards
         )
 
     def _open(self) -> Any:
         spec = self._spec
         settings = EngineSettings(
-            spec.engine.kind, spec.base, spec.engine.dtype, adapters=True, max_lora_rank=spec.grpo.lora.r,
+            spec.engine.kind, spec.base, spec.engine.dtype, max_lora_rank=spec.grpo.lora.r,
             options={**self._options, "max_model_len": self.max_model_len},
         )  # fmt: skip
-        return open_engine(settings, log=spec.work / "engine.log")
+        wanted = policy_settings(settings, 1, bool(spec.grpo.share_card))
+        return open_engine(wanted, log=spec.work / "engine.log")
 
     def _live(self, trainer: Any) -> Any:
         from reasoner.training.planner.live_engine import LiveEngine

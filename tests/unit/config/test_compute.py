@@ -3,8 +3,10 @@
 import pytest
 
 from reasoner.config import compose
+from reasoner.config.planner import GrpoConfig, PlannerConfig
 from reasoner.config.smart import SmartConfig
 from reasoner.config.training import ComputeConfig, TrainConfig
+from reasoner.ids import content_hash
 
 BUDGETS = ("gpu16gb", "gpu24gb", "gpu80gb", "cpu")
 PIPELINES = [name for name in compose.names() if name.startswith("smart-")]
@@ -71,3 +73,14 @@ def test_the_cpus_engine_comes_with_it_unless_another_is_named() -> None:
 def test_a_cut_is_the_largest_that_fits(batch: int, accum: int, limit: int, cut: tuple[int, int]) -> None:
     fitted = ComputeConfig(micro_batch=limit).cut(TrainConfig(batch_size=batch, grad_accum=accum))
     assert (fitted.batch_size, fitted.grad_accum) == cut
+
+
+def test_one_card_reaches_the_planners_training_and_no_key() -> None:
+    def planner(*words: str) -> GrpoConfig:
+        return compose.load("planner-grpo", words, PlannerConfig).grpo_here
+
+    assert not planner().share_card
+    assert planner("compute.one_card=true").share_card
+    assert not planner("compute.one_card=true", "grpo.share_card=false").share_card
+    assert content_hash(planner("compute.one_card=true")) == content_hash(planner())
+    assert content_hash(planner("grpo.lr=2e-5")) != content_hash(planner())

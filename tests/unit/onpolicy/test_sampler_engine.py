@@ -198,8 +198,12 @@ def test_sleeping_changes_nothing_but_the_time(
         sampler.sleep()
         sampler.sync("policy", fresh())
         assert Part.SLEEP in sampler.parts.take()
+        sampler.rest()
+        assert calls[-1] == "load_adapter", "without a shared card there is no reason to sleep"
+        sampler.share_card = True
+        sampler.rest()
     once = ["load_adapter", "generate"]
-    assert calls == [*once, "sleep", "wake", "generate", "sleep", "wake", "load_adapter"]
+    assert calls == [*once, "sleep", "wake", "generate", "sleep", "wake", "load_adapter", "sleep"]
 
 
 def test_an_engine_that_can_not_sleep_says_so(base: Path, tmp_path: Path) -> None:

