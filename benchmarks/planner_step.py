@@ -10,8 +10,8 @@ second copy of the base, as the original does. `shared` is the step without the 
 the first. So the ratio favours the second copy: the planner's plans come from the engine in both, and equal greedy
 calls are made once in both.
 
-A small model writes hardly any valid plan, and then there is no call to time: `--given-plans` carries out plans of ours
-in place of the planner's, atomic and split ones in turns; what the planner writes is sampled and trained on all the same.
+A small model writes hardly any valid plan, and then there is no call to time: `--given-plans` carries out plans of
+ours in place of the planner's, atomic and split ones in turns; its own are sampled and trained on all the same.
 `--serial-calls n` makes at most n calls of each wave one at a time and counts the others by their tokens; 0 makes all.
 The first step of a shape is warm-up. Memory: trainer, engine, second copy. Exit status 1 where the interval of
 serial / shared lies below the bar of 5.
