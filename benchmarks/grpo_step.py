@@ -6,9 +6,9 @@
 Each side is a process with TRL's GRPOTrainer, the same base, adapter, questions, optimiser and reward (grpo_side.py);
 both stay loaded on one card and take turns, A B B A, while the other one is idle. Each is measured with its engine
 awake all the time, then with its engine asleep while the optimiser works (`+sleep`; TRL's level 2, ours level 1). The
-first round of each is warm-up. Steps sample with the weights that the step before has made, so lengths differ a little: seconds
-for 1,000 generated tokens stand beside seconds a step. TRL's mode scores all completions once more by default (its
-correction of the sampler's importance); the ratio without that part stands beside the plain one.
+first round of each is warm-up. Steps sample with the weights that the step before has made, so lengths differ a little:
+seconds for 1,000 generated tokens stand beside seconds a step. TRL's mode scores all completions once more by default
+(its correction of the sampler's importance); the ratio without that part stands beside the plain one.
 
 Also: the difference of sampler and trainer at step 0 and at each step, the share of sync, whether after an update the
 engine samples with the new adapter and the base answers as before, memory by part.
@@ -65,7 +65,7 @@ class SideProcess:
     def end(self) -> None:
         self.order(do="end")
         try:
-            self._process.wait(60)
+            self._process.wait(8)
         except subprocess.TimeoutExpired:
             self._process.kill()
 
