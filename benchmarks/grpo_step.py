@@ -5,10 +5,10 @@
 
 Each side is a process with TRL's GRPOTrainer, the same base, adapter, questions, optimiser and reward (grpo_side.py);
 both stay loaded on one card and take turns, A B B A, while the other one is idle. Each is measured with its engine
-awake all the time, and with its engine asleep while the optimiser works (`+sleep`; TRL's level 2, ours level 1). The
-first round is warm-up. Steps sample with the weights that the step before has made, so lengths differ a little: seconds
-for 1,000 generated tokens stand beside seconds a step. TRL's mode scores all completions once more by default (its
-correction of the sampler's importance); the ratio without that part stands beside the plain one.
+awake all the time, then with its engine asleep while the optimiser works (`+sleep`; TRL's level 2, ours level 1). The
+first round of each is warm-up. Steps sample with the weights that the step before has made, so lengths differ a little:
+seconds for 1,000 generated tokens stand beside seconds a step. TRL's mode scores all completions once more by default
+(its correction of the sampler's importance); the ratio without that part stands beside the plain one.
 
 Also: the difference of sampler and trainer at step 0 and at each step, the share of sync, whether after an update the
 engine samples with the new adapter and the base answers as before, memory by part.
@@ -65,7 +65,7 @@ class SideProcess:
     def end(self) -> None:
         self.order(do="end")
         try:
-            self._process.wait(60)
+            self._process.wait(8)
         except subprocess.TimeoutExpired:
             self._process.kill()
 
@@ -89,10 +89,10 @@ def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
     try:
         for name in names:  # loading overlaps; engines start one after another
             _try(result, running, name, _start)
-        ways = [(n, sleep) for sleep in ([False, True] if given.sleep else [False]) for n in names]
-        for number in range(given.repeats + 1):
-            for name, sleep in ways if number % 2 == 0 else ways[::-1]:
-                _try(result, running, name, _step, sleep, number)
+        for sleep in (False, True) if given.sleep else (False,):
+            for number in range(given.repeats + 1):
+                for name in names if number % 2 == 0 else names[::-1]:
+                    _try(result, running, name, _step, sleep, number)
         for name in names:
             _try(result, running, name, _check)
     except KeyboardInterrupt:

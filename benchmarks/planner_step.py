@@ -10,6 +10,8 @@ second copy of the base, as the original does. `shared` is the step without the 
 the first. So the ratio favours the second copy: the planner's plans come from the engine in both, and equal greedy
 calls are made once in both.
 
+A small model writes hardly any valid plan, and then there is no call to time: `--given-plans` carries out plans of
+ours in place of the planner's, atomic and split ones in turns; its own are sampled and trained on all the same.
 `--serial-calls n` makes at most n calls of each wave one at a time and counts the others by their tokens; 0 makes all.
 The first step of a shape is warm-up. Memory: trainer, engine, second copy. Exit status 1 where the interval of
 serial / shared lies below the bar of 5.
@@ -32,6 +34,7 @@ from paced import GIB, Finished, device_memory, machine, median_interval, own_me
 from reasoner.config.planner import GrpoConfig, RewardConfig, WorkerConfig
 from reasoner.config.smart import EngineConfig, LoraConfig, SamplingConfig
 from reasoner.methods.planner.independence import packaged_folder
+from reasoner.methods.planner.plan import Plan
 from reasoner.methods.planner.prompts import load_prompts
 from reasoner.onpolicy.parts import Parts, device_parts
 from reasoner.problems import load_problems
@@ -120,6 +123,27 @@ class BothWays:
         )
 
 
+class GivenPlans:
+    """The planner's reward for plans of ours: whole problems and halves of it, in turns."""
+
+    __name__ = "pipeline"
+    PLANS = (
+        Plan(False, (), "solve it"),
+        Plan(
+            True,
+            ("What is asked for?", "Which numbers are given, and what follows from them?"),
+            "put together",
+        ),
+    )
+
+    def __init__(self, reward: Any) -> None:
+        self._reward = reward
+
+    def __call__(self, completions: Sequence[str], **named: Any) -> Any:
+        plans = [self.PLANS[i % 2].to_json() for i in range(len(completions))]
+        return self._reward(completions=plans, **named)
+
+
 def spread(rows: Sequence[Any], count: int) -> list[Any]:
     """At most `count` of the rows, evenly over all."""
     return (
@@ -188,6 +212,8 @@ def steps(
     job = grpo.make_job(
         spec, spec.device, tokenizer, found, prompts, renderer, sampling, Journal(spec.work, 0), quiet, quiet
     )  # fmt: skip
+    if given.given_plans:
+        job.reward = GivenPlans(job.reward)
     trainer = job.trainer(Batch(spec.grpo.batch_size, spec.grpo.grad_accum), 0)
     warm = False
 
@@ -260,6 +286,7 @@ def main() -> int:
     for name, value in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--prompts", default="planner")
+    parser.add_argument("--given-plans", action="store_true")
     parser.add_argument("--share", type=float, default=0.4, help="of the card's memory, for the engine")
     parser.add_argument("--options", default="{}", help="further options of the engine as JSON")
     parser.add_argument("--logs", type=Path, help="an empty folder that keeps what the engine said")
