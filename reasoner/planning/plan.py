@@ -116,7 +116,9 @@ def timings(folder: Path) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for row in _timed(folder):
         before = found.get(row["key"], {}).get("seconds", 0.0)
-        numbers = {n: float(row[n]) for n in ("new_tokens", "host_bytes", "device_bytes") if n in row}
+        numbers: dict[str, float] = {
+            n: float(row[n]) for n in ("new_tokens", "host_bytes", "device_bytes") if n in row
+        }
         found[row["key"]] = {**numbers, "seconds": before + float(row["seconds"])}
     return found
 
