@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from flows.ending import INTERRUPTED, WORDS, status_of
 from reasoner.errors import ReasonerError
 from reasoner.home import Home
 from reasoner.redaction import install, redact
@@ -27,9 +28,6 @@ app = typer.Typer(
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="Dotted overrides, such as train.lr=1e-5 data=gsm8k")
 ]
-INTERRUPTED = 130
-ENDED = 143
-"""Exit status after SIGTERM, as shells give it."""
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
 
 
@@ -170,17 +168,18 @@ def main() -> None:
     try:
         add_commands()
         if app(standalone_mode=False) == INTERRUPTED:  # typer's word for Ctrl-C
-            _fail("interrupted; the same command goes on from where it was", INTERRUPTED)
+            _fail(WORDS[INTERRUPTED], INTERRUPTED)
     except ReasonerError as error:
         _fail(str(error), error.exit_code)
     except typer.Exit as stop:
         sys.exit(stop.exit_code)
     except Exception as error:  # the last line of defence: a bug of ours, still told in a line
         _other(error)
-    except BaseException as signal:
-        if type(signal).__name__ != "TerminationSignal":  # Prefect's word for SIGTERM in a flow
+    except BaseException as ending:
+        status = status_of(ending)
+        if status is None:
             raise
-        _fail("ended by SIGTERM; the same command goes on from where it was", ENDED)
+        _fail(WORDS[status], status)
 
 
 def _other(error: Exception) -> None:

@@ -44,6 +44,7 @@ def run_on_pool(stage: "Stage", arguments: dict[str, Any]) -> ArtifactRef:
         current().progress.say(f"{label}: flow run {known.name} is still at work on it; waiting for that")
         run = follow(known.id)
     if run is None or run.state is None or not run.state.is_completed():
+        # None to adopt, or it ended badly: it was another parent's, and its machine or worker may be gone. Once.
         run = follow(_start(stage, arguments, tag).id)
     if run.state is None or not run.state.is_completed():
         message = run.state.message if run.state else "no state"

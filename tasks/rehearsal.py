@@ -1,12 +1,13 @@
 """Follows a flow without running it: which call each stage would be, and whether its artifact is kept.
 
-A stage whose artifact is not kept is answered with a reference to something that is yet to be made; what takes it as an
-input is then another call than before. A flow that has to read such an artifact to go on is followed as far as that.
+The flow's own function is called, so what is told can't differ from the run. A stage whose artifact is not kept is
+answered with what stands for it: a reference to something that is yet to be made (then the flow is followed until it
+has to read such a thing to go on), or what the caller's `stand_in` gives. What takes it as an input is then another
+call than before.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from reasoner.config.base import Section
@@ -23,11 +24,13 @@ from tasks.context import RunContext, rehearsing
 from tasks.stage import Stage
 
 UNMADE = "unmade:"
+StandIn = Callable[[Stage, dict[str, Any], Asked], ArtifactRef]
+"""What stands for the artifact of a call that is not kept; `Asked.call.ref` is the one it had, if it is known."""
 
 
 @dataclass
 class Rehearsal:
-    """The calls of a flow in their order; `stopped` says why it could be followed no further, if so."""
+    """The calls of a flow in their order, each once; `stopped` says why it could be followed no further, if so."""
 
     asked: list[Asked] = field(default_factory=list)
     stopped: str = ""
@@ -55,34 +58,49 @@ class _Context(RunContext):
 class _Unreadable:
     """A store that gives nothing: a flow reads artifacts itself only to show or send what it has made."""
 
-    def open(self, ref: ArtifactRef, full: bool = False) -> Path:
-        raise ArtifactError(f"nothing is read in a rehearsal ({ref.kind})")
+    def __getattr__(self, name: str) -> Any:
+        raise ArtifactError("it reads an artifact itself")
 
 
-def rehearse(flow: Any, name: str, overrides: list[str]) -> Rehearsal:
+def rehearse(
+    flow: Any, name: str, overrides: list[str], home: Home | None = None, stand_in: StandIn | None = None
+) -> Rehearsal:
     """Follow `flow` with a configuration. Raises what it raises for a configuration or a data file that is wrong."""
-    home, found = Home.from_environment(), Rehearsal()
+    home, found = home or Home.from_environment(), Rehearsal()
     known = Known(Store(home.artifacts))
     by_key = {call.key: call for call in map(known.manifest_call, known.store.list()) if call is not None}
+    answered: dict[str, ArtifactRef] = {}
 
     def answer(stage: Stage, arguments: dict[str, Any]) -> ArtifactRef:
         call = stage.call(arguments, _label(stage, arguments, found))
-        asked = _look_up(home, call, stage.kind, by_key)
-        found.asked.append(asked)
-        assert asked.call.ref is not None
-        return asked.call.ref
+        if call.key not in answered:
+            asked = _look_up(home, call, by_key)
+            if asked.state != KEPT and stand_in is not None:
+                asked = replace(asked, call=replace(asked.call, ref=stand_in(stage, arguments, asked)))
+            elif asked.call.ref is None:
+                unmade = ArtifactRef(stage.kind, UNMADE + call.key, UNMADE + call.key)
+                asked = replace(asked, call=replace(asked.call, ref=unmade))
+            assert asked.call.ref is not None
+            found.asked.append(asked)
+            answered[call.key] = asked.call.ref
+        return answered[call.key]
 
-    context: Any = _Context(home, Store(home.artifacts), EnginePool(home.path / "logs"), home.runs)
-    context.answer, context.store = answer, _Unreadable()
+    context: Any = _Context(home, known.store, EnginePool(home.path / "logs"), home.runs)
+    context.answer = answer
+    if stand_in is None:
+        context.store = _Unreadable()
     with rehearsing(context):
         try:
             flow.fn(name, overrides)
         except ArtifactError as error:
+            if stand_in is not None:
+                raise
             found.stopped = str(error)
     return found
 
 
-def _look_up(home: Home, call: Call, kind: str, by_key: dict[str, Call]) -> Asked:
+def _look_up(home: Home, call: Call, by_key: dict[str, Call]) -> Asked:
+    """How a call stands, with its artifact where one is known."""
     ref = kept_result(home, call.key)
     if ref is not None:
         try:
@@ -93,7 +111,7 @@ def _look_up(home: Home, call: Call, kind: str, by_key: dict[str, Call]) -> Aske
     made = by_key.get(call.key)
     if made is not None:
         return Asked(replace(call, ref=made.ref), FORGOTTEN, f"{home.results / call.key} is gone")
-    return Asked(replace(call, ref=ArtifactRef(kind, UNMADE + call.key, UNMADE + call.key)), STALE)
+    return Asked(call, STALE)
 
 
 def _label(stage: Stage, arguments: dict[str, Any], found: Rehearsal) -> str:

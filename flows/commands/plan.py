@@ -63,8 +63,9 @@ def make(
 
     # Where numbers are shown besides the report needs what only a finished run has; it decides no stage.
     quiet = ["use_wandb=false"] if method_of(name) in MULTI_TURN else []
-    flow = find(name).flow().fn
-    return make_plan(name, flow, [*overrides, *quiet], config.model, home, wanted, found, elsewhere)
+    return make_plan(
+        name, find(name).flow(), [*overrides, *quiet], config.model, home, wanted, found, elsewhere
+    )
 
 
 def here() -> Device:
@@ -194,7 +195,10 @@ def summary(made: Plan) -> str:
 
 def keep(made: Plan, folder: Path, seconds: float) -> Plan:
     """Add what the run in `folder` took, and keep plan and actual there."""
-    done = dataclasses.replace(made, actual=plans.timings(folder), actual_seconds=round(seconds, 1))
+    steps = plans.with_keys_of_run(made.steps, folder)
+    done = dataclasses.replace(
+        made, steps=steps, actual=plans.timings(folder), actual_seconds=round(seconds, 1)
+    )
     done.write(folder)
     return done
 

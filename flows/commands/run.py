@@ -1,14 +1,14 @@
 """`reasoner run`: a pipeline in this process, or `--remote` through its deployment."""
 
 import os
-import signal
 import sys
 import time
-from typing import Any, NoReturn
+from typing import Any
 from uuid import UUID
 
 import httpx
 
+from flows import ending
 from flows.commands import plan, prefect_settings
 from flows.commands.embedded_server import server_trouble, start_embedded_server
 from flows.commands.pipelines import Pipeline, find
@@ -27,15 +27,12 @@ SILENCE_SECONDS = 300
 class Detached(ReasonerError):
     """Ctrl-C while a remote run was followed; it goes on without us."""
 
-    exit_code = 130
-
-
-TERMINATED = 128 + signal.SIGTERM
+    exit_code = ending.INTERRUPTED
 
 
 def run(name: str, overrides: list[str], remote: bool) -> None:
     """Check the configuration first: a mistake in it costs a second, not the start of a server."""
-    signal.signal(signal.SIGTERM, _end)
+    ending.listen()
     pipeline = find(name)
     pipeline.check(overrides)
     prefect_settings.prepare()
@@ -53,14 +50,6 @@ def run(name: str, overrides: list[str], remote: bool) -> None:
         if found is None:
             raise
         raise found from error
-
-
-def _end(number: int, frame: object) -> NoReturn:
-    """On SIGTERM. In a flow Prefect's own handler comes first, which ends the run and then calls this one."""
-    print(
-        "reasoner: ended by SIGTERM; the same command goes on from where it was", file=sys.stderr, flush=True
-    )
-    sys.exit(TERMINATED)
 
 
 def _here(pipeline: Pipeline, name: str, overrides: list[str]) -> None:

@@ -13,8 +13,7 @@ from reasoner.errors import UsageError
 from reasoner.home import Home
 from reasoner.lineage import journal, why
 from reasoner.lineage.calls import Call
-from reasoner.lineage.known import Known, journals, run_folders
-from reasoner.store import Store
+from reasoner.lineage.known import run_folders
 
 
 def add_to(app: typer.Typer) -> None:
@@ -49,7 +48,7 @@ def tell(stage: str, what: list[str], as_json: bool) -> None:
         asked, stopped, question = _pipeline(stage, name, overrides)
     else:
         asked, stopped, question = _run(stage, name, overrides)
-    answers = _answers(stage, asked, question)
+    answers = why.answers(Home.from_environment(), asked, question.calls, question.before)
     if as_json:
         rows = {
             "asked": question.name,
@@ -136,18 +135,3 @@ def _folder(name: str) -> Path:
         if not hint or "runs are called" in str(error):
             raise
         raise UsageError(f"no pipeline and no run {name!r}.{hint}") from None
-
-
-def _answers(stage: str, asked: list[why.Asked], question: _Question) -> list[why.Answer]:
-    from reasoner.provenance import environment
-
-    home = Home.from_environment()
-    known = Known(Store(home.artifacts), question.calls)
-    kept = known.all(stage, (row for _, rows in journals(home) for row in rows))
-    if question.before:
-        kept = [call for call in kept if call.created[:19] < question.before[:19]]
-    found = []
-    for one in asked:
-        made = known.manifest_call(one.call.ref) if one.state == why.MADE and one.call.ref else None
-        found.append(why.explain(one, kept, known.call, made.environment if made else environment()))
-    return found

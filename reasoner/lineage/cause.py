@@ -9,6 +9,8 @@ from reasoner.lineage.calls import Call, is_ref
 from reasoner.records import ArtifactRef
 
 ABSENT = "(absent)"
+OUTSIDE = "outside"
+"""The change of a call whose key alone differs: something that an older artifact did not write down."""
 Find = Callable[[ArtifactRef], Call | None]
 Leaf = tuple[str, Any]
 
@@ -102,7 +104,7 @@ def _differences(kept: Call, wanted: Call, find: Find) -> list[Change]:
         found += _compared(*(dict(_leaves(call.external, "")) for call in (kept, wanted)))
     if not found:
         note = "prompts, data files or a judge's version: the older artifact does not say what they were"
-        found.append(Change("outside", ABSENT, ABSENT, note=note))
+        found.append(Change(OUTSIDE, ABSENT, ABSENT, note=note))
     return found
 
 

@@ -4,9 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from reasoner.home import Home
 from reasoner.lineage.calls import Call
-from reasoner.lineage.cause import Change, Find, changes, environment_changes, nearest
+from reasoner.lineage.cause import OUTSIDE, Change, Find, changes, environment_changes, nearest
+from reasoner.lineage.known import Known, journals
+from reasoner.provenance import environment
 from reasoner.records import ArtifactRef
+from reasoner.store import Store
 
 KEPT, GONE, FORGOTTEN, STALE = "kept", "gone", "forgotten", "stale"
 """Of a call that is to come: taken from the cache; its artifact, or its cached result, is gone; other inputs."""
@@ -48,16 +52,45 @@ class Answer:
         }  # fmt: skip
 
 
-def explain(asked: Asked, kept: Iterable[Call], find: Find, environment: dict[str, Any]) -> Answer:
-    """Compare a call with what is kept. `environment` is the one of here and now, or of the call where it was made."""
+def explain(asked: Asked, kept: Iterable[Call], find: Find, surroundings: dict[str, Any]) -> Answer:
+    """Compare a call with what is kept. `surroundings`: packages, code and machine of now, or of when it was made."""
     if asked.state in (KEPT, CACHED, GONE, FORGOTTEN):
         return Answer(asked)
     others = [call for call in kept if call.key != asked.call.key]
     near = nearest(asked.call, others, find)
     if near is None:
         return Answer(asked)
-    here = Call(asked.call.stage, "", 0, "", {}, environment=environment)
+    here = Call(asked.call.stage, "", 0, "", {}, environment=surroundings)
     return Answer(asked, near, changes(near, asked.call, find), environment_changes(near, here))
+
+
+def answers(home: Home, asked: Sequence[Asked], calls: Sequence[Call], before: str = "") -> list[Answer]:
+    """Explain each call by what is kept in `home`. `calls` tell, before the store does, what made an input.
+
+    `before`: only artifacts made before this moment (UTC, ISO 8601) were kept at the time; empty: all.
+    """
+    known = Known(Store(home.artifacts), calls)
+    rows = [row for _, found in journals(home) for row in found]
+    kept: dict[str, list[Call]] = {}
+    found, now = [], environment()
+    for one in asked:
+        stage = one.call.stage
+        if stage not in kept:
+            there = known.all(stage, rows)
+            kept[stage] = [call for call in there if not before or call.created[:19] < before[:19]]
+        made = known.manifest_call(one.call.ref) if one.state == MADE and one.call.ref else None
+        found.append(explain(one, kept[stage], known.call, made.environment if made else now))
+    return found
+
+
+def short(answer: Answer) -> str:
+    """The reasons in a few words, without where they came from."""
+    if answer.asked.state == GONE:
+        return "its artifact is gone or altered"
+    if answer.asked.state == FORGOTTEN:
+        return "its cached result was removed"
+    names = [change.note if change.path == OUTSIDE else change.path for change in answer.changes]
+    return f"inputs changed: {', '.join(names[:4])}{' …' if len(names) > 4 else ''}"
 
 
 def lines(answers: Sequence[Answer]) -> Iterator[str]:

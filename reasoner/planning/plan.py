@@ -1,8 +1,8 @@
 """A plan: every stage with its state and its estimate; sums, cost, what does not fit; later what it really took."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,16 +114,54 @@ def read(folder: Path) -> Plan:
 def timings(folder: Path) -> dict[str, dict[str, float]]:
     """What a run's stages took, by key; a stage that was run twice counts twice."""
     found: dict[str, dict[str, float]] = {}
+    for row in _timed(folder):
+        before = found.get(row["key"], {}).get("seconds", 0.0)
+        numbers: dict[str, float] = {
+            n: float(row[n]) for n in ("new_tokens", "host_bytes", "device_bytes") if n in row
+        }
+        found[row["key"]] = {**numbers, "seconds": before + float(row["seconds"])}
+    return found
+
+
+def _timed(folder: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a run's diary; a line that a crash cut is skipped."""
     path = folder / TIMINGS
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
         try:
             row = json.loads(line)
-            before = found.get(row["key"], {}).get("seconds", 0.0)
-            numbers = {n: float(row[n]) for n in ("new_tokens", "host_bytes", "device_bytes") if n in row}
-            found[row["key"]] = {**numbers, "seconds": before + float(row["seconds"])}
-        except (ValueError, KeyError, TypeError):  # a line that a crash cut
+            yield {
+                **row,
+                "key": str(row["key"]),
+                "label": str(row.get("label", "")),
+                "seconds": float(row["seconds"]),
+            }
+        except (ValueError, KeyError, TypeError):
             continue
-    return found
+
+
+def with_keys_of_run(steps: Sequence[Step], folder: Path) -> tuple[Step, ...]:
+    """The steps under the keys that they had when the run in `folder` made them.
+
+    The key of a stage whose inputs were not made yet cannot be known before: such a step is found by its label. Where
+    more or fewer stages of a label were made than planned, nobody can say which is which, and they keep their keys.
+    """
+    planned = {step.key for step in steps}
+    made: dict[str, list[str]] = {}
+    for row in _timed(folder):
+        if row["key"] not in planned and row["key"] not in made.setdefault(row["label"], []):
+            made[row["label"]].append(row["key"])
+    timed = timings(folder)
+    wanted: dict[str, list[str]] = {}
+    for step in steps:
+        if step.state != CACHED and step.key not in timed:
+            wanted.setdefault(step.label, []).append(step.key)
+    keys = {
+        before: after
+        for label, befores in wanted.items()
+        if len(befores) == len(made.get(label, []))
+        for before, after in zip(befores, made[label], strict=True)
+    }
+    return tuple(replace(step, key=keys.get(step.key, step.key)) for step in steps)
 
 
 def error_of(predicted: float, actual: float) -> float:

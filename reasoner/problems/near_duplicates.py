@@ -1,26 +1,31 @@
 """Finds evaluation questions in a pool of training questions: word for word, by long n-grams, and nearly.
 
-`exact`: the normalised texts are equal. `ngram`: both hold the same n words in a row. `near`: MinHash with locality
-sensitive hashing (Broder 1997; Indyk and Motwani 1998; the package datasketch) proposes pairs of like words and
-numbers, and a pair counts where its likeness reaches the threshold:
+`exact`: the normalised texts are equal. `ngram`: both hold the same n words in a row, and enough of the numbers of the
+one that has fewer stand in the other. `near`: MinHash with locality sensitive hashing (Broder 1997; Indyk and Motwani
+1998; the package datasketch) proposes pairs of like words and numbers, and a pair counts where its likeness reaches the
+threshold:
 
-    likeness = (1 − w) · J(words) + w · J(numbers)
+    likeness = J(words)^(1 − w) · J(numbers)^w
 
-J(words) is the Jaccard similarity of the word sets, J(numbers) that of the multisets of numbers: the same text with
-other numbers is another question. Texts are tokenised as English is; in other languages with spaces everything works
-but number words. Weights and threshold: docs/contamination.md.
+J(words) is the weighted Jaccard similarity of the word sets, a word weighing its inverse document frequency in the
+pool (idf = ln(1 + (1 + N) / (1 + n)), Spärck Jones 1972, smoothed): questions share their common words by chance, rare
+ones when they are one question. J(numbers) is that of the multisets of numbers: the same text with other numbers is
+another question, and the geometric mean lets no likeness of the one make up for a want of the other. Texts are
+tokenised as English is; in other languages with spaces everything works but number words. Weights and thresholds:
+docs/contamination.md.
 """
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from reasoner.config.contamination import ContaminationConfig
 from reasoner.records import Problem, Record, normalised_text
 
-VERSION = 1
+VERSION = 2
 """Part of the stage's key; counts up when other pairs may match."""
 
 _TOKEN = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")
@@ -82,12 +87,16 @@ class Pool:
 
         self._config, self._problems = config, list(problems)
         self._features = [features(p.question) for p in self._problems]
+        self._holding = Counter(word for one in self._features for word in one.words)
         self._exact: dict[str, int] = {}
         self._ngrams: dict[int, int] = {}
+        self._again: dict[int, list[int]] = {}
+        """Further questions that hold an n-gram, which few n-grams have."""
         for number, problem in enumerate(self._problems):
             self._exact.setdefault(normalised_text(problem.question), number)
             for gram in self._grams(self._features[number]):
-                self._ngrams.setdefault(gram, number)
+                if self._ngrams.setdefault(gram, number) != number:
+                    self._again.setdefault(gram, []).append(number)
         self._groups = {
             problem.group: number for number, problem in reversed(list(enumerate(self._problems)))
         }
@@ -108,19 +117,27 @@ class Pool:
 
     def likeness(self, a: Features, b: Features) -> float:
         """From 0 to 1; questions without numbers on both sides are compared by their words alone."""
-        words = len(a.words & b.words) / len(a.words | b.words) if a.words or b.words else 1.0
+        words = 1.0
+        if a.words or b.words:
+            shared, union = (
+                sum(map(self.weight, sorted(some))) for some in (a.words & b.words, a.words | b.words)
+            )
+            words = shared / union
         if not a.numbers and not b.numbers:
             return words
         weight = self._config.numbers
-        return (1 - weight) * words + weight * multiset_jaccard(a.numbers, b.numbers)
+        return float(words ** (1 - weight) * multiset_jaccard(a.numbers, b.numbers) ** weight)
+
+    def weight(self, word: str) -> float:
+        """Inverse document frequency in the pool; at least ln 2, for a word of every question."""
+        return math.log(1 + (1 + len(self._problems)) / (1 + self._holding[word]))
 
     def _match(self, problem: Problem, own: Features, sketch: Any, set_name: str) -> Match | None:
         # A training question that rephrases the evaluation question (`original`) is in its group.
         exact = self._exact.get(normalised_text(problem.question), self._groups.get(problem.group))
         if exact is not None:
             return self._made(problem, exact, "exact", 1.0, set_name)
-        numbers = (number for gram in self._grams(own) if (number := self._ngrams.get(gram)) is not None)
-        ngram = next(numbers, None)
+        ngram = next(self._quoting(own), None)
         if ngram is not None:
             return self._made(problem, ngram, "ngram", self.likeness(own, self._features[ngram]), set_name)
         best, number = max(
@@ -128,7 +145,17 @@ class Pool:
             key=lambda pair: (pair[0], -pair[1]),
             default=(0.0, -1),
         )
-        return self._made(problem, number, "near", best, set_name) if best >= self._config.threshold else None
+        counted = bool(own.numbers or (number >= 0 and self._features[number].numbers))
+        enough = self._config.threshold if counted else self._config.threshold_of_words
+        return self._made(problem, number, "near", best, set_name) if best >= enough else None
+
+    def _quoting(self, own: Features) -> Iterator[int]:
+        """Training questions that share n words in a row and most numbers."""
+        for gram in self._grams(own):
+            first = self._ngrams.get(gram)
+            for number in () if first is None else (first, *self._again.get(gram, ())):
+                if overlap(own.numbers, self._features[number].numbers) >= self._config.ngram_numbers:
+                    yield number
 
     def _made(self, problem: Problem, number: int, kind: str, likeness: float, set_name: str) -> Match:
         other = self._problems[number]
@@ -161,6 +188,12 @@ def multiset_jaccard(a: Mapping[str, int], b: Mapping[str, int]) -> float:
     """Intersection over union of two multisets; two empty ones are equal."""
     union = sum(max(a.get(key, 0), b.get(key, 0)) for key in {*a, *b})
     return sum(min(count, b.get(key, 0)) for key, count in a.items()) / union if union else 1.0
+
+
+def overlap(a: Mapping[str, int], b: Mapping[str, int]) -> float:
+    """Of the smaller multiset the share that the larger one holds; 1 where one is empty."""
+    fewer = min(sum(a.values()), sum(b.values()))
+    return sum(min(count, b.get(key, 0)) for key, count in a.items()) / fewer if fewer else 1.0
 
 
 def search(

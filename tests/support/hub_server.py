@@ -1,7 +1,9 @@
-"""A Hub on this machine that can be written to: it answers as the Hub's API does to huggingface_hub.
+"""A Hub on this machine: it answers as the Hub's API does to huggingface_hub and datasets, over HTTP.
 
-Covers: creating a repository, its info, validating a card, preupload, LFS batch, upload and verify, one commit of many
-files with its parent checked, and reading a file. Weights go through LFS, everything else into the commit.
+Covers, for reading: a repository's info, its tree, paths and files, of models and data sets alike; for writing:
+creating a repository, validating a card, preupload, LFS batch, upload and verify, one commit of many files with its
+parent checked. Weights go through LFS, everything else into the commit. Used through HF_ENDPOINT, in a child process
+where the clients were imported before: they read their environment then.
 """
 
 import base64
@@ -12,9 +14,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
+COMMIT = "c0ffee" + "0" * 34
+"""The commit of every repository that is served from a folder."""
 TOKEN = "loopback-token-of-this-test"
 
 
@@ -25,10 +30,19 @@ class Repository:
     private: bool
     files: dict[str, bytes] = field(default_factory=lambda: {".gitattributes": b""})
     commits: list[str] = field(default_factory=lambda: ["initial commit"])
+    commit: str = ""
+    """The newest commit, where it is fixed."""
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> "Repository":
+        files = {
+            p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
+        }
+        return cls(private=False, files=files, commit=COMMIT)
 
     @property
     def head(self) -> str:
-        return hashlib.sha1(f"{len(self.commits)}{self.commits[-1]}".encode()).hexdigest()
+        return self.commit or hashlib.sha1(f"{len(self.commits)}{self.commits[-1]}".encode()).hexdigest()
 
 
 class Hub(http.server.ThreadingHTTPServer):
@@ -41,6 +55,8 @@ class Hub(http.server.ThreadingHTTPServer):
         self.repositories: dict[str, Repository] = {}
         self.objects: dict[str, bytes] = {}
         self.asked: list[str] = []
+        self.open = False
+        """Whether it answers without a token."""
         self.before_commit: Any = None
         """Called with the repository before a commit is taken."""
 
@@ -63,18 +79,19 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         parts = path.split("/")
         if parts[0] == "lfs":
             return self._lfs_object(parts, body)
-        if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+        if not self.server.open and self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return self._json({"error": "Invalid credentials"}, 401)
         if path == "api/repos/create":
             return self._create(json.loads(body))
         if path == "api/validate-yaml":
             return self._json({"errors": [], "warnings": []})
-        if parts[0] == "api" and parts[1] == "models":
-            return self._model("/".join(parts[2:4]), parts[4:], body)
+        if parts[0] == "api" and parts[1] in ("models", "datasets"):
+            return self._repository("/".join(parts[2:4]), parts[4:], body)
         if path.endswith(".git/info/lfs/objects/batch"):
             return self._batch(json.loads(body))
+        parts = parts[1:] if parts[0] == "datasets" else parts
         if len(parts) > 4 and parts[2] == "resolve":
-            return self._file("/".join(parts[:2]), "/".join(parts[4:]))
+            return self._file("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
         return self._json({"error": f"no such address: {path}"}, 404)
 
     do_HEAD = do_POST = do_PUT = do_GET
@@ -90,14 +107,24 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.server.repositories[name] = Repository(asked.get("visibility") == "private")
         return self._json({"url": f"{self.server.url}/{name}", "name": name})
 
-    def _model(self, name: str, rest: list[str], body: bytes) -> None:
-        repository = self.server.repositories.get(name)
+    def _repository(self, name: str, rest: list[str], body: bytes) -> None:
+        repository = self._found(name, rest[1] if rest[1:] else "main")
         if repository is None:
-            return self._json({"error": "not found"}, 404, {"X-Error-Code": "RepoNotFound"})
-        if rest[:1] == ["preupload"]:
+            return None
+        what, below = rest[0] if rest else "", "/".join(rest[2:])
+        if what == "preupload":
             return self._preupload(repository, json.loads(body))
-        if rest[:1] == ["commit"]:
+        if what == "commit":
             return self._commit(name, repository, body)
+        if what == "tree":
+            under = f"{below}/" if below else ""
+            return self._json(
+                [_entry(repository, file) for file in repository.files if file.startswith(under)]
+            )
+        if what == "paths-info":
+            wanted = json.loads(body)["paths"] if body[:1] == b"{" else parse_qs(body.decode())["paths"]
+            wanted = [wanted] if isinstance(wanted, str) else wanted
+            return self._json([_entry(repository, file) for file in wanted if file in repository.files])
         siblings = [{"rfilename": file} for file in sorted(repository.files)]
         facts = {
             "id": name,
@@ -107,6 +134,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             "private": repository.private,
         }
         return self._json(facts)
+
+    def _found(self, name: str, revision: str) -> Repository | None:
+        """The repository, or an answer that says what is missing."""
+        repository = self.server.repositories.get(name)
+        if repository is None:
+            self._json({"error": "not found"}, 404, {"X-Error-Code": "RepoNotFound"})
+        elif revision not in ("main", repository.head):
+            self._json({"error": "no such revision"}, 404, {"X-Error-Code": "RevisionNotFound"})
+        else:
+            return repository
+        return None
 
     def _preupload(self, repository: Repository, asked: dict[str, Any]) -> None:
         found = []
@@ -157,10 +195,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         address = f"{self.server.url}/{name}/commit/{oid}"
         return self._json({"success": True, "commitOid": oid, "commitUrl": address, "hookOutput": ""})
 
-    def _file(self, name: str, file: str) -> None:
-        repository = self.server.repositories.get(name)
+    def _file(self, name: str, revision: str, file: str) -> None:
+        repository = self._found(name, revision)
         if repository is None:
-            return self._json({"error": "not found"}, 404, {"X-Error-Code": "RepoNotFound"})
+            return None
         content = repository.files.get(file)
         if content is None:
             headers = {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": repository.head}
@@ -194,10 +232,18 @@ def _blob(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
+def _entry(repository: Repository, file: str) -> dict[str, Any]:
+    content = repository.files[file]
+    return {"type": "file", "path": file, "size": len(content), "oid": _blob(content)}
+
+
 @contextmanager
-def serve_hub() -> Iterator[Hub]:
-    """The server, for as long as the block lasts."""
+def serve_hub(root: Path | None = None) -> Iterator[Hub]:
+    """The server, for as long as the block lasts; with `root` it gives `root`/OWNER/NAME to everybody."""
     hub = Hub()
+    for folder in root.glob("*/*/") if root is not None else ():
+        hub.repositories[folder.relative_to(root).as_posix()] = Repository.of_folder(folder)
+        hub.open = True
     thread = threading.Thread(target=hub.serve_forever, daemon=True)
     thread.start()
     try:

@@ -22,7 +22,7 @@ from reasoner.models import ResolvedModel, fingerprint, resolve
 from reasoner.models_gguf import special_token_ids
 from reasoner.prompts import ChatRenderer
 from reasoner.store import hashes
-from tests.unit.hub import COMMIT, serve
+from tests.support.hub_server import COMMIT, serve_hub
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
@@ -185,11 +185,11 @@ def test_a_model_of_the_hub_its_commit_and_its_cache(tmp_path):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"{}")
     home = tmp_path / "home"
-    with serve(tmp_path / "hub") as hub:
+    with serve_hub(tmp_path / "hub") as hub:
         online = in_child(
             home,
             [{"path": "org/tiny"}, {"path": "org/none"}, {"path": "org/tiny", "revision": "v9"}],
-            HF_ENDPOINT=f"http://127.0.0.1:{hub.server_port}",
+            HF_ENDPOINT=hub.url,
         )
     first, missing, revision = online
     assert first["revision"] == COMMIT

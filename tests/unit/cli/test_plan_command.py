@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from flows.commands import plan as command
+from flows.commands.pipelines import find
 from reasoner.config.compose import names
 from reasoner.config.kinds import method_of
+from reasoner.home import Home
 from tests.unit.cli.test_cli import reasoner
 
 
@@ -32,9 +35,8 @@ def test_what_does_not_fit_is_refused_with_what_would(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["planner-demo", "mlmt-math", "archer_code"])
 def test_the_other_pipelines_are_planned_too(tmp_path: Path, name: str) -> None:
     words = ["policy_lm=Qwen/Qwen2.5-0.5B-Instruct", "problems=math-hub"] if name == "archer_code" else []
-    done = reasoner("plan", name, *words, "--device", "h100", "--json", "--price", "3", home=tmp_path)
-    assert done.returncode == 0, done.stderr
-    row = json.loads(done.stdout)
+    find(name).check(words)
+    row = command.make(name, words, Home(tmp_path), "h100", benchmark=False).to_row(3.0)
     assert row["trained_tokens"] > 0 and row["new_tokens"] > 0 and row["cost"] > 0
     assert all(step["state"] == "to run" for step in row["steps"])
     unknown = [s["label"] for s in row["steps"] if "no estimate for this stage" in s["estimate"]["notes"]]

@@ -11,7 +11,7 @@ import pytest
 from reasoner.config.data import SourceConfig
 from reasoner.errors import DataError
 from reasoner.problems import load_problems
-from tests.unit.hub import COMMIT, serve
+from tests.support.hub_server import COMMIT, serve_hub
 
 PROGRAM = """
 import json, sys
@@ -54,7 +54,7 @@ def data_set(folder: Path) -> Path:
 def test_a_data_set_of_the_hub_its_commit_and_its_cache(tmp_path):
     data_set(tmp_path / "hub" / "o" / "gsm")
     home = tmp_path / "home"
-    with serve(tmp_path / "hub") as hub:
+    with serve_hub(tmp_path / "hub") as hub:
         online = in_child(
             home,
             [
@@ -65,9 +65,9 @@ def test_a_data_set_of_the_hub_its_commit_and_its_cache(tmp_path):
                 {**GSM, "config": "mian"},
                 {**GSM, "revision": "v9"},
             ],
-            HF_ENDPOINT=f"http://127.0.0.1:{hub.server_port}",
+            HF_ENDPOINT=hub.url,
         )
-        assert any("/api/datasets/o/gsm" in line for line in hub.asked)
+        assert any("api/datasets/o/gsm" in line for line in hub.asked)
     first, both, missing, split, config, revision = online
     assert first["golds"] == ["3", "4"]
     assert first["fingerprint"]["revision"] == COMMIT
