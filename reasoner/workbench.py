@@ -1,11 +1,12 @@
 """What a stage's work needs from its surroundings, without knowing who called it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from reasoner.config.smart import EngineConfig
+from reasoner.config.training import ComputeConfig
 from reasoner.engines.pool import EnginePool
 from reasoner.engines.protocol import Engine, EngineSettings
 from reasoner.home import Home
@@ -32,6 +33,8 @@ class Workbench:
     on_progress: Callable[[int, int, dict[str, Any]], None]
     tracking: Tracking | None = None
     """The W&B run of this stage, if one is asked for."""
+    compute: ComputeConfig = field(default_factory=ComputeConfig)
+    """On how many devices a training is spread. It decides nothing of what is learnt, so no stage's key holds it."""
 
     def progress(self, done: int, total: int, **facts: Any) -> None:
         self.on_progress(done, total, facts)
