@@ -26,6 +26,11 @@ class Home:
         return self.path / "ledger"
 
     @property
+    def shared_ledger(self) -> str:
+        """fsspec URL or folder where ledgers are shared with other machines (`REASONER_LEDGER`); empty for nowhere."""
+        return os.environ.get("REASONER_LEDGER", "")
+
+    @property
     def results(self) -> Path:
         """Prefect's cached results, one small file a stage key."""
         return self.path / "results"

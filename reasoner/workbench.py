@@ -22,6 +22,20 @@ class ModelFolder:
     name: str
 
 
+def engine_settings(
+    model: ModelFolder, config: EngineConfig, adapters: bool = False, max_lora_rank: int = 16
+) -> EngineSettings:
+    """How the engine for a model is started."""
+    return EngineSettings(
+        config.kind,
+        model.path,
+        config.dtype,
+        adapters=adapters,
+        max_lora_rank=max_lora_rank,
+        options=config.options,
+    )
+
+
 @dataclass(frozen=True)
 class Workbench:
     """Where a stage works. `work` survives a crash and is named by the stage's key; `logs` belongs to the run."""
@@ -58,14 +72,7 @@ class Workbench:
 
         The engine's own seed is always 0: each request brings the seed that its samples are drawn with.
         """
-        settings = EngineSettings(
-            config.kind,
-            model.path,
-            config.dtype,
-            adapters=adapters is not None,
-            max_lora_rank=max_lora_rank,
-            options=config.options,
-        )
+        settings = engine_settings(model, config, adapters is not None, max_lora_rank)
         engine = self.engines.acquire(settings)
         for name, path in (adapters or {}).items():
             engine.load_adapter(name, path)

@@ -46,17 +46,19 @@ def complete_sharded(
     total = len(set(keys))
     found = total - len(owed)
 
+    done = found
+
     def tell(facts: dict[str, Any]) -> None:
         nonlocal done
         done += int(facts.get("made", 0))
         if on_progress is not None:
             on_progress({"done": min(done, total), "total": total, "found": found})
 
-    done = found
     tell({})
     if owed:
         size = worker.pop("shard_size", 0) or shard_size(len(owed), engines)
         job = Job.publish(place, settings, owed, shard_size=size)
+        engines = min(engines, job.count)
         try:
             run_workers(job, engines, logs, work, tell, **worker)
         finally:

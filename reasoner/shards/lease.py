@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from reasoner.shards.place import Place
 
@@ -87,7 +87,7 @@ def end_leases_of(place: Place, worker: str) -> None:
         Lease(place, last[0], worker, 0.0).release()
 
 
-def _last(place: Place) -> tuple[int, dict[str, float | str]] | None:
+def _last(place: Place) -> tuple[int, dict[str, Any]] | None:
     names = [name for name in place.names("lease") if name.isdigit()]
     if not names:
         return None

@@ -5,6 +5,7 @@ number of workers may come and go, on any machine that reaches the place and has
 lost at most the completions since its last piece; the next one makes these.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -141,7 +142,8 @@ def main(arguments: list[str]) -> int:
         work(spec)
     except ReasonerError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        Job.open(Place(spec.place)).fail(spec.name, str(error))
+        with contextlib.suppress(ReasonerError):  # the place itself may be what failed
+            Job.open(Place(spec.place)).fail(spec.name, str(error))
         return error.exit_code
     return 0
 

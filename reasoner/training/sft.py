@@ -55,6 +55,8 @@ def identity(spec: SftSpec, device: str, attention: packing.Attention) -> str:
         spec.add_special_tokens,
         device,
         attention,
+        # The optimiser's state of a divided model has a form of its own; else any number of processes goes on.
+        *(["fsdp"] if spec.processes > 1 and spec.sharding == "fsdp" else []),
     ]
     libraries = [version(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")]
     return content_hash([VERSION, spec.base_name, base, rows, settings, libraries])

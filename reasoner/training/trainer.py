@@ -22,6 +22,16 @@ from reasoner.training.packing import Attention
 from reasoner.training.specs import SftSpec
 
 OPTIMISER = "adamw_torch"
+FULLY_SHARDED: dict[str, Any] = {
+    "fsdp": True,
+    # Whole states, which any number of processes can read again.
+    "fsdp_config": {
+        "version": 2,
+        "state_dict_type": "FULL_STATE_DICT",
+        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+    },
+}
+"""Arguments of the Trainer: FSDP2, a transformer layer a unit."""
 
 
 def present_modules(model: Any, wanted: tuple[str, ...]) -> list[str]:
@@ -85,6 +95,7 @@ def trainer_config(
         disable_tqdm=True,
         dataloader_pin_memory=device == "cuda",
         ddp_find_unused_parameters=False,
+        **(FULLY_SHARDED if spec.processes > 1 and spec.sharding == "fsdp" else {}),
         seed=spec.seed,
         data_seed=spec.seed,
     )

@@ -152,9 +152,7 @@ def test_shares_of_the_effective_batch() -> None:
     assert Batch(4, 1).shared_by(2) == Batch(2, 1)
     assert Batch(3, 4).shared_by(2) == Batch(3, 2)
     assert Batch(16, 1).shared_by(8) == Batch(2, 1)
-    with pytest.raises(
-        ConfigurationError, match=r"16 records .* by 3 processes; .* one of 1, 2"
-    ):
+    with pytest.raises(ConfigurationError, match=r"16 records .* by 3 processes; .* one of 1, 2"):
         Batch(4, 4).shared_by(3)
     assert share_of(16, 16) == 1
     assert ComputeConfig(processes=2).sharding == "ddp"
