@@ -66,7 +66,7 @@ def largest_part(whole: int, limit: int) -> int:
 
 
 def share_of(whole: int, processes: int) -> int:
-    """Records that each process takes of an optimiser step of `whole`. Raises ConfigurationError if that is no number."""
+    """Records that each process takes of an optimiser step of `whole`. ConfigurationError if they don't divide."""
     if whole % processes:
         fits = [n for n in range(1, whole + 1) if whole % n == 0]
         raise ConfigurationError(

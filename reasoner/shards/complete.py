@@ -17,7 +17,7 @@ from reasoner.shards.place import Place
 
 SHARDS_AN_ENGINE = 4
 SMALLEST, LARGEST = 16, 4096
-"""Requests in a shard. Large, since an engine is not full at a shard's end; small, so that all end at about one time."""
+"""Requests in a shard. Large, since an engine is not full at a shard's end; small, so that all end at about once."""
 
 
 def shard_size(owed: int, engines: int) -> int:

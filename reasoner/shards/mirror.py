@@ -1,12 +1,12 @@
 """A ledger that machines with disks of their own share through an object store (`REASONER_LEDGER`, an fsspec URL).
 
 Every journal is written by one process of one machine; the store holds it as immutable pieces, each named by its first
-byte's offset. Opening fetches what others have written; closing, and a flush now and then, sends what is new. A journal
-that another machine writes is a file `from-<origin>.jsonl` here; where a kill left a part of a piece it is fetched again.
+byte's offset. Opening fetches what others have written; closing, and a flush now and then, sends what is new. A
+journal that another machine writes is a file `from-<origin>.jsonl` here; a piece that a kill cut off is fetched again.
 Where two machines have made the same completion, each machine reads its own first.
 
-Not covered: seeing what others write while the ledger is open, and leaving two machines from making the same at the same
-time (that is what `job` does).
+Not covered: seeing what others write while the ledger is open, and keeping two machines from making the same at the
+same time (that is what `job` does).
 """
 
 import contextlib

@@ -156,3 +156,22 @@ def test_shares_of_the_effective_batch() -> None:
         Batch(4, 4).shared_by(3)
     assert share_of(16, 16) == 1
     assert ComputeConfig(processes=2).sharding == "ddp"
+
+
+@pytest.mark.long
+def test_a_divided_model_learns_the_same(base: Path, one: SftSpec, tmp_path: Path) -> None:
+    """FSDP over gloo; and what two began with it two end. One process reads another form of the optimiser's state."""
+    spec = make_spec(base, tmp_path / "whole", processes=2, sharding="fsdp")
+    (tmp_path / "whole").mkdir(exist_ok=True)
+    run_sft(spec, tmp_path / "log")
+    assert losses(spec) == pytest.approx(losses(one), abs=TOLERANCE)
+    assert difference(one, spec) < 1e-4
+    (tmp_path / "again").mkdir()
+    again = stopped_at(spec, 3, tmp_path / "again", processes=2)
+    assert run_sft(again, tmp_path / "log").metrics["resumed_from_step"] == 3
+    assert losses(again) == pytest.approx(losses(one), abs=TOLERANCE)
+    (tmp_path / "alone").mkdir()
+    alone = stopped_at(spec, 3, tmp_path / "alone", processes=1)
+    here(alone)
+    assert json.loads((alone.work / "metrics.json").read_text())["resumed_from_step"] == 0
+    assert losses(alone) == pytest.approx(losses(one), abs=TOLERANCE)
