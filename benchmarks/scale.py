@@ -5,7 +5,8 @@
 
 Fine-tuning: the same records in the same optimiser steps for every number of processes; the rate is that of the steps
 after the first `--warm`, without start and export. Generation: the same requests through the shared job of
-`reasoner.shards`; the rate is from the moment when every engine is ready to the last completion that is recorded. `scaling` is the rate by that of the first number. One run each, no interval: repeat it for one.
+`reasoner.shards`; the rate is from the moment when every engine is ready to the last completion that is recorded.
+`scaling` is the rate by that of the first number. One run each, no interval: repeat it for one.
 """
 
 import argparse

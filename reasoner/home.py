@@ -31,6 +31,11 @@ class Home:
         return os.environ.get("REASONER_LEDGER", "")
 
     @property
+    def shared_jobs(self) -> str:
+        """Where workers of other machines may join a generation (`REASONER_SHARDS`); empty for this machine alone."""
+        return os.environ.get("REASONER_SHARDS", "")
+
+    @property
     def results(self) -> Path:
         """Prefect's cached results, one small file a stage key."""
         return self.path / "results"

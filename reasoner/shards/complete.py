@@ -12,7 +12,7 @@ from reasoner.ledger.ledger import Ledger
 from reasoner.ledger.owed import Completed
 from reasoner.records import GenerationRequest
 from reasoner.shards.hosts import run_workers
-from reasoner.shards.job import Job, done_in_order, jobs_at
+from reasoner.shards.job import Job, done_in_order, jobs_at, model_stamp
 from reasoner.shards.place import Place
 
 SHARDS_AN_ENGINE = 4
@@ -57,7 +57,8 @@ def complete_sharded(
     tell({})
     if owed:
         size = worker.pop("shard_size", 0) or shard_size(len(owed), engines)
-        job = Job.publish(place, settings, owed, shard_size=size)
+        stamp = model_stamp(settings.model_path) if root else ""
+        job = Job.publish(place, settings, owed, shard_size=size, fingerprint=stamp)
         engines = min(engines, job.count)
         try:
             run_workers(job, engines, logs, work, tell, **worker)

@@ -20,7 +20,7 @@ from typing import Any
 from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.wire import completion_from_row, request_from_row, settings_row
 from reasoner.errors import DataError
-from reasoner.ids import content_hash
+from reasoner.ids import content_hash, file_hash
 from reasoner.ledger.lines import body_of, pack
 from reasoner.records import Completion, GenerationRequest
 from reasoner.shards.place import Place
@@ -78,7 +78,7 @@ class Job:
     place: Place
     settings: EngineSettings
     fingerprint: str
-    """Of the model folder, so that a machine with a copy of its own can be told that it has another."""
+    """The model folder's stamp, so that a machine with a copy of its own can be told that it has another."""
     adapters: Mapping[str, Path]
     count: int
     """Number of shards."""
@@ -126,6 +126,12 @@ class Job:
     def failures(self) -> list[str]:
         found = (self.place.read(f"failed/{name}") for name in self.place.names("failed"))
         return [content.decode() for content in found if content]
+
+
+def model_stamp(folder: Path) -> str:
+    """The hash of a model folder's weights, configuration and tokenizer; empty where there are none."""
+    found = [path for ending in ("safetensors", "json") for path in folder.glob(f"*.{ending}")]
+    return content_hash([[path.name, file_hash(path)] for path in sorted(found)], 32) if found else ""
 
 
 def jobs_at(root: Place) -> list[Job]:

@@ -1,4 +1,7 @@
-"""A worker of a shared generation: `python -m reasoner.shards.worker SPEC.json` (written by `reasoner.shards.hosts`).
+"""A worker of a shared generation.
+
+    python -m reasoner.shards.worker SPEC.json               as `reasoner.shards.hosts` starts it
+    python -m reasoner.shards.worker join PLACE MODEL        on another machine, with its own copy of the model
 
 It takes shards whose lease is free, makes what their journals lack and adds it, until every shard is finished. Any
 number of workers may come and go, on any machine that reaches the place and has the model. A worker that is killed has
@@ -11,6 +14,7 @@ import json
 import os
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +22,11 @@ from typing import Any
 
 from reasoner.engines.protocol import Engine
 from reasoner.engines.start import open_engine
-from reasoner.errors import EngineError, ReasonerError
+from reasoner.errors import DataError, EngineError, ModelError, ReasonerError
 from reasoner.ledger.owed import LazyEngine
 from reasoner.process.progress import report
 from reasoner.records import Completion
-from reasoner.shards.job import Job, LostLeaseError, Shard
+from reasoner.shards.job import Job, LostLeaseError, Shard, jobs_at, model_stamp
 from reasoner.shards.lease import SECONDS, Lease
 from reasoner.shards.place import Place
 
@@ -58,6 +62,8 @@ def work(spec: WorkerSpec, tell: Callable[..., Any] = report) -> int:
     job = Job.open(Place(spec.place))
     settings = job.settings
     if spec.model_path:
+        if job.fingerprint != model_stamp(Path(spec.model_path)):
+            raise ModelError(f"{spec.model_path} is another model than that of the job at {spec.place}")
         settings = dataclasses.replace(settings, model_path=Path(spec.model_path))
 
     def start() -> Engine:
@@ -136,8 +142,32 @@ def _wait_for_all(job: Job, spec: WorkerSpec) -> None:
 
 def main(arguments: list[str]) -> int:
     """Exit status 0 when the job is finished."""
-    spec = WorkerSpec(**json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    if arguments[:1] == ["join"]:
+        return _join(arguments[1:])
+    return _run(WorkerSpec(**json.loads(Path(arguments[0]).read_text(encoding="utf-8"))))
+
+
+def _join(arguments: list[str]) -> int:
+    """Work at every job of a place, one after the other."""
+    if len(arguments) != 2:
+        print("give a place and a model: join PLACE MODEL_FOLDER", file=sys.stderr)
+        return 2
+    try:
+        jobs = jobs_at(Place(arguments[0]))
+        if not jobs:
+            raise DataError(f"there is no job at {arguments[0]}; join while a generation is going on")
+    except ReasonerError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+    name = f"{os.uname().nodename}-{uuid.uuid4().hex[:8]}"
+    specs = [
+        WorkerSpec(job.place.uri, name, str(Path.cwd() / f"engine-{name}.log"), arguments[1]) for job in jobs
+    ]
+    return max(map(_run, specs))
+
+
+def _run(spec: WorkerSpec) -> int:
     try:
         work(spec)
     except ReasonerError as error:

@@ -83,7 +83,7 @@ def generate(
                     return complete_sharded(
                         requests, ledger=ledger, fingerprint=fingerprint, settings=engine_settings(model, engine),
                         engines=bench.compute.engines, work=bench.work, logs=bench.logs,
-                        on_progress=bench.child_progress,
+                        on_progress=bench.child_progress, root=_meeting(bench),
                     )  # fmt: skip
             return complete(
                 requests, ledger=ledger, fingerprint=fingerprint,
@@ -108,6 +108,11 @@ def generate(
         "prompt_tokens": sum(c.prompt_tokens for c in made.completions),
         "cut": sum(c.finish == "length" for c in made.completions),
     }  # fmt: skip
+
+
+def _meeting(bench: Workbench) -> str | None:
+    """Where the engines of this stage meet, if other machines may join them."""
+    return f"{bench.home.shared_jobs}/{bench.work.name}" if bench.home.shared_jobs else None
 
 
 def served_fingerprint(model: ModelFolder, engine: EngineConfig) -> str:

@@ -13,18 +13,24 @@ from pathlib import Path
 
 import pytest
 
+from reasoner.config.smart import EngineConfig, SamplingConfig
+from reasoner.config.training import ComputeConfig
+from reasoner.engines.pool import EnginePool
 from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.start import open_engine
-from reasoner.errors import DataError, EngineError, InfrastructureError
+from reasoner.errors import DataError, EngineError, InfrastructureError, ModelError
+from reasoner.home import Home
 from reasoner.ledger import Ledger, complete
 from reasoner.ledger.keys import request_keys
-from reasoner.records import Completion, GenerationRequest, Sampling
+from reasoner.records import Completion, GenerationRequest, Problem, Sampling
 from reasoner.shards import hosts
 from reasoner.shards.complete import complete_sharded, shard_size
-from reasoner.shards.job import Job, LostLeaseError, jobs_at
+from reasoner.shards.job import Job, LostLeaseError, jobs_at, model_stamp
 from reasoner.shards.lease import Lease, end_leases_of
 from reasoner.shards.place import Place
-from reasoner.shards.worker import WorkerSpec, work
+from reasoner.shards.worker import WorkerSpec, main, work
+from reasoner.stages.generation import Ask, generate
+from reasoner.workbench import ModelFolder, Workbench
 
 ROOT = Path(__file__).resolve().parents[3]
 COUNTING = "tests.unit.shards.scripts:counting"
@@ -260,3 +266,46 @@ def test_a_worker_in_this_process_does_all(tmp_path: Path, counts: Path) -> None
     assert work(WorkerSpec(job.place.uri, "me", str(tmp_path / "log"))) == 8
     assert work(WorkerSpec(job.place.uri, "you", str(tmp_path / "log"))) == 0
     assert sorted(recorded(job)) == sorted(owed)
+
+
+def test_another_machine_joins_with_its_copy_of_the_model(
+    tmp_path: Path, counts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, content in (("model", "{}"), ("copy", "{}"), ("other", "[]")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(content)
+    place, wanted = Place(tmp_path / "s"), requests(4, samples=2)
+    assert main(["join", place.uri, "model"]) == DataError.exit_code
+    assert "no job at" in capsys.readouterr().err and main(["join", place.uri]) == 2
+    owed = dict(zip(request_keys(wanted, "m"), wanted, strict=True))
+    job = Job.publish(place, settings(), owed, shard_size=3, fingerprint=model_stamp(tmp_path / "model"))
+    assert main(["join", place.uri, str(tmp_path / "other")]) == ModelError.exit_code
+    assert "other is another model" in capsys.readouterr().err and not answered(counts)
+    assert main(["join", place.uri, str(tmp_path / "copy")]) == 0
+    assert sorted(recorded(job)) == sorted(owed)
+
+
+def test_a_stage_generates_with_several_engines(
+    tmp_path: Path, counts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stage's rows are those of one engine, and its engines meet where REASONER_SHARDS says."""
+    monkeypatch.setenv("REASONER_SHARDS", str(tmp_path / "meeting"))
+    rows = {}
+    for engines in (1, 2):
+        room = tmp_path / str(engines)
+        with EnginePool(room / "logs") as pool:
+            compute = ComputeConfig(engines=engines)
+            out, work = room / "out", room / "work" / "stage-key"
+            out.mkdir(parents=True)
+            bench = Workbench(
+                Home(room / "home"), pool, work, room / "logs", lambda *_: None, compute=compute
+            )
+            asks = [Ask(Problem.make(f"question {i}", "1", "d"), f"prompt {i}", False) for i in range(12)]
+            engine = EngineConfig(kind="scripted", options={"script": COUNTING})
+            facts = generate(out, bench, asks, ModelFolder(room, "m", "m"), engine, SamplingConfig(), 3, 0)
+        assert facts["owed"] == 36 and facts["found"] == 0
+        rows[engines] = (out / "completions.jsonl").read_bytes()
+    assert rows[1] == rows[2]
+    pids = {file.name for file in counts.iterdir()}
+    assert len(pids) == 3 and str(os.getpid()) in pids, "one engine here, two in processes of their own"
+    assert not (tmp_path / "meeting" / "stage-key").exists()
