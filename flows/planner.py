@@ -33,7 +33,10 @@ def planner(
     config = load(pipeline, words, PlannerConfig)
     compute = config.compute
     with run_context(
-        f"{pipeline}-{flow_run.id}", gpu_pool=compute.gpu_pool, idle_seconds=compute.idle_seconds
+        f"{pipeline}-{flow_run.id}",
+        gpu_pool=compute.gpu_pool,
+        idle_seconds=compute.idle_seconds,
+        compute=compute,
     ) as run:
         run.save_config(config)
         if config.publish.enabled:

@@ -74,6 +74,7 @@ def smart(
         gpu_pool=compute.gpu_pool,
         idle_seconds=compute.idle_seconds,
         tracking=config.tracking,
+        compute=compute,
     ) as run:
         run.save_config(config)
         problems = stages.prepare_problems(config.data, config.seed)

@@ -26,6 +26,16 @@ class Home:
         return self.path / "ledger"
 
     @property
+    def shared_ledger(self) -> str:
+        """fsspec URL or folder where ledgers are shared with other machines (`REASONER_LEDGER`); empty for nowhere."""
+        return os.environ.get("REASONER_LEDGER", "")
+
+    @property
+    def shared_jobs(self) -> str:
+        """Where workers of other machines may join a generation (`REASONER_SHARDS`); empty for this machine alone."""
+        return os.environ.get("REASONER_SHARDS", "")
+
+    @property
     def results(self) -> Path:
         """Prefect's cached results, one small file a stage key."""
         return self.path / "results"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from reasoner.config.base import Section
 from reasoner.config.tracking import TrackingConfig
+from reasoner.config.training import ComputeConfig
 from reasoner.engines.pool import EnginePool
 from reasoner.errors import ArtifactError, InfrastructureError, without_secrets
 from reasoner.home import Home
@@ -49,6 +50,7 @@ class RunContext:
     folder: Path
     gpu_pool: str = ""
     tracking: Tracking | None = None
+    compute: ComputeConfig = field(default_factory=ComputeConfig)
     progress: Progress = field(default_factory=Progress)
     computed: set[str] = field(default_factory=set)
     """Keys of the stages that this process computed."""
@@ -175,7 +177,7 @@ def bench() -> Workbench:
     if tracking is not None:
         # The same stage in the same home goes on with its W&B run, as it goes on from its checkpoints.
         tracking = tracking.run(label, "train", content_hash([str(context.home.path), key], 16))
-    return Workbench(context.home, context.engines, work, logs, show, tracking)
+    return Workbench(context.home, context.engines, work, logs, show, tracking, context.compute)
 
 
 def in_run() -> bool:
@@ -215,6 +217,7 @@ def run_context(
     home: Home | None = None,
     idle_seconds: float = 300.0,
     tracking: TrackingConfig | None = None,
+    compute: ComputeConfig | None = None,
 ) -> Iterator[RunContext]:
     """Open the home folder for one run and close its engines at the end, whatever happens.
 
@@ -230,7 +233,8 @@ def run_context(
     with alive(home, folder_name), EnginePool(folder / "logs", idle_seconds=idle_seconds) as engines:
         folder.mkdir(parents=True, exist_ok=True)
         tracked = Tracking.of(tracking or TrackingConfig(), folder_name, folder)
-        context = RunContext(home, Store(home.artifacts), engines, folder, gpu_pool or "", tracked)
+        store, compute = Store(home.artifacts), compute or ComputeConfig()
+        context = RunContext(home, store, engines, folder, gpu_pool or "", tracked, compute)
         token = _current.set(context)
         try:
             with clean_errors():

@@ -112,10 +112,11 @@ def cancel_children(flow: Any, flow_run: FlowRun, state: State | None) -> None:
 
 
 def _start(stage: "Stage", arguments: dict[str, Any], tag: str) -> FlowRun:
-    tracking = current().tracking
+    tracking, compute = current().tracking, current().compute
     parameters = {
         "stage": stage.name, "arguments": stage.encode(arguments), "folder": current().folder.name,
         "wandb_project": tracking.project if tracking else None,
+        "processes": compute.processes, "sharding": compute.sharding, "engines": compute.engines,
     }  # fmt: skip
     started: Any = run_deployment(
         DEPLOYMENT, parameters=parameters, tags=[tag], flow_run_name=stage.label(arguments), timeout=0

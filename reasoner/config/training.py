@@ -5,8 +5,10 @@ from typing import Literal
 from pydantic import Field
 
 from reasoner.config.base import Section
+from reasoner.errors import ConfigurationError
 
 Dtype = Literal["bfloat16", "float16", "float32"]
+Sharding = Literal["ddp", "fsdp"]
 
 
 class LoraConfig(Section):
@@ -63,6 +65,18 @@ def largest_part(whole: int, limit: int) -> int:
     return next(n for n in range(min(limit, whole), 0, -1) if whole % n == 0)
 
 
+def share_of(whole: int, processes: int) -> int:
+    """Records that each process takes of an optimiser step of `whole`. ConfigurationError if they don't divide."""
+    if whole % processes:
+        fits = [n for n in range(1, whole + 1) if whole % n == 0]
+        raise ConfigurationError(
+            f"{whole} records an optimiser step (train.batch_size × train.grad_accum) can't be shared equally by "
+            f"{processes} processes; set compute.processes to one of {', '.join(map(str, fits))}, "
+            "or change train.grad_accum"
+        )
+    return whole // processes
+
+
 class ComputeConfig(Section):
     """Where heavy stages run, and how much memory they may take there."""
 
@@ -74,6 +88,13 @@ class ComputeConfig(Section):
     """Share of the card's memory that vLLM takes (read by configs/engine/vllm.yaml)."""
     one_card: bool = False
     """Training that samples as it goes and its engine share one card: the engine sleeps while the optimiser works."""
+    processes: int = Field(default=1, ge=1)
+    """Training processes of supervised fine-tuning, one a device of this machine. They share the effective batch, which
+    stays; a training may go on with another number from its last checkpoint."""
+    engines: int = Field(default=1, ge=1)
+    """Engines that share a generation, one a device (or a group of `engine.options.tensor_parallel_size` devices)."""
+    sharding: Sharding = "ddp"
+    """`ddp`: the whole model on every device. `fsdp`: its weights, gradients and optimiser divided among them."""
     micro_batch: int | None = Field(default=None, ge=1)
     """At most this many records a training micro-step; the effective batch, `train.batch_size × train.grad_accum`,
     stays. Unset cuts it as `train` says. Where even this is too much it is halved, and that remembered."""

@@ -73,6 +73,11 @@ def vllm_arguments(settings: EngineSettings, cpu: bool, known: Iterable[str]) ->
                 f"engine.options.{name} is not an option; it follows from the model and the run"
             )
     options = check_options("vllm", settings.options, set(known) - FIXED)
+    if int(options.get("data_parallel_size", 1)) > 1:
+        raise ConfigurationError(
+            "engine.options.data_parallel_size: vLLM's offline engine has one copy a process; set "
+            f"compute.engines={options['data_parallel_size']}, an engine a card with the work shared among them"
+        )
     if options.get("load_format", "safetensors") not in LOADERS:
         raise ConfigurationError(f"engine.options.load_format must be one of {', '.join(LOADERS)}")
     if cpu:

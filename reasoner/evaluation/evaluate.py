@@ -14,7 +14,6 @@ from reasoner.config.smart import AskConfig, FewShotConfig, PromptConfig
 from reasoner.errors import InfrastructureError
 from reasoner.evaluation.measure import measure
 from reasoner.evaluation.target import Target, find_target
-from reasoner.ledger import Ledger
 from reasoner.ledger.owed import complete
 from reasoner.methods.smart.attempts import Attempt
 from reasoner.problems.loading import load_problems
@@ -22,6 +21,7 @@ from reasoner.prompts import ChatRenderer, load_exemplars, load_template
 from reasoner.prompts.policy import Message
 from reasoner.records import Completion, GenerationRequest, Outcome, Problem, Strategy, Verdict
 from reasoner.serving.client import render_messages
+from reasoner.shards.mirror import open_ledger
 from reasoner.stages import policy
 from reasoner.stages.generation import Ask, few_shot_asks, few_shot_decoding
 from reasoner.stages.smart import write_json
@@ -108,7 +108,7 @@ def _complete(
         )
         for ask, index in _wanted(asks, config.samples)
     ]  # fmt: skip
-    with Ledger(bench.home.ledger / target.fingerprint[:32]) as ledger:
+    with open_ledger(bench.home, target.fingerprint[:32]) as ledger:
         made = complete(
             requests, ledger=ledger, fingerprint={target.adapter: target.fingerprint}, engine=target.start,
             on_progress=bench.child_progress,

@@ -18,3 +18,7 @@ class FreshHome(Home):
     @property
     def ledger(self) -> Path:
         return self.answers
+
+    @property
+    def shared_ledger(self) -> str:
+        return ""

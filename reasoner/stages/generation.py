@@ -12,13 +12,14 @@ from typing import Any
 from reasoner.config.smart import EngineConfig, FewShotConfig, SamplingConfig
 from reasoner.errors import DataError, EngineError
 from reasoner.ids import content_hash
-from reasoner.ledger import Ledger
 from reasoner.ledger.owed import Completed, complete
 from reasoner.prompts import completion, few_shot_prompt, load_exemplars
 from reasoner.prompts.solution_end import STOPS
 from reasoner.records import Completion, GenerationRequest, Problem, Sampling, Strategy
+from reasoner.shards.complete import complete_sharded
+from reasoner.shards.mirror import open_ledger
 from reasoner.store.rows import write_rows
-from reasoner.workbench import ModelFolder, Workbench
+from reasoner.workbench import ModelFolder, Workbench, engine_settings
 
 FILE = "completions.jsonl"
 NAME_TOKENS = 40
@@ -74,9 +75,16 @@ def generate(
         raise DataError("a question is empty")
     wanted = [(ask, index) for ask in asks for index in range(samples)]
     fingerprint = served_fingerprint(model, engine)
-    with Ledger(bench.home.ledger / fingerprint[:32]) as ledger:
+    with open_ledger(bench.home, fingerprint[:32]) as ledger:
 
         def completed(requests: list[GenerationRequest]) -> Completed:
+            if bench.compute.engines > 1:
+                with bench.engines.without_engine():
+                    return complete_sharded(
+                        requests, ledger=ledger, fingerprint=fingerprint, settings=engine_settings(model, engine),
+                        engines=bench.compute.engines, work=bench.work, logs=bench.logs,
+                        on_progress=bench.child_progress, root=_meeting(bench),
+                    )  # fmt: skip
             return complete(
                 requests, ledger=ledger, fingerprint=fingerprint,
                 engine=lambda: bench.engine(model, engine), on_progress=bench.child_progress,
@@ -100,6 +108,11 @@ def generate(
         "prompt_tokens": sum(c.prompt_tokens for c in made.completions),
         "cut": sum(c.finish == "length" for c in made.completions),
     }  # fmt: skip
+
+
+def _meeting(bench: Workbench) -> str | None:
+    """Where the engines of this stage meet, if other machines may join them."""
+    return f"{bench.home.shared_jobs}/{bench.work.name}" if bench.home.shared_jobs else None
 
 
 def served_fingerprint(model: ModelFolder, engine: EngineConfig) -> str:

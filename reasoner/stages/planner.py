@@ -14,7 +14,6 @@ from reasoner.config.planner import WorkerConfig
 from reasoner.config.smart import EngineConfig, SamplingConfig
 from reasoner.engines.protocol import Engine
 from reasoner.ids import content_hash
-from reasoner.ledger import Ledger
 from reasoner.ledger.owed import complete
 from reasoner.methods.planner.episodes import Episode, episode_of, run_row
 from reasoner.methods.planner.evaluation import ATOMIC, DECOMPOSED, TRAINED, UNTRAINED
@@ -24,6 +23,7 @@ from reasoner.methods.planner.prompts import FORCED, PlannerPrompts
 from reasoner.methods.planner.worker import FrozenWorker, fitting
 from reasoner.prompts import ChatRenderer
 from reasoner.records import Completion, GenerationRequest, Problem, Sampling
+from reasoner.shards.mirror import open_ledger
 from reasoner.stages.generation import served_fingerprint
 from reasoner.store.rows import read_rows, write_rows
 from reasoner.workbench import ModelFolder, Workbench
@@ -55,7 +55,7 @@ class Desk:
         self._fingerprints = {"": base}
         if adapter is not None:
             self._fingerprints[PLANNER] = content_hash([base, adapter.digest])
-        self._ledger = Ledger(bench.home.ledger / base[:32])
+        self._ledger = open_ledger(bench.home, base[:32])
         self.counts = {"asked": 0, "owed": 0, "tokens": 0}
         self.worker = FrozenWorker(
             self.complete, self.renderer.render, prompts, worker.decoding.sampling(), seed=worker.seed,

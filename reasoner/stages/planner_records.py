@@ -85,6 +85,7 @@ def train_sft(
         validation_rows=bench.work / "validation.jsonl" if counts["validation"] else None,
         output=out, work=bench.work / "sft", end_token=renderer.end_token, train=config, seed=seed,
         add_special_tokens=not renderer.has_chat_template,
+        processes=bench.compute.processes, sharding=bench.compute.sharding,
     )  # fmt: skip
     with bench.engines.without_engine():
         done = run_sft(spec, bench.logs / f"planner-sft-{bench.work.name}.log", bench.child_progress)

@@ -277,7 +277,10 @@ class _Bench:
             self._folder.show(self._label, done, total, facts)
 
         tracking = self._folder.tracking(self._label, "train", content_hash(str(work.resolve()), 16))
-        return Workbench(Home.from_environment(), engines, work, self._folder.path / "logs", show, tracking)
+        compute = self._folder.config.compute
+        return Workbench(
+            Home.from_environment(), engines, work, self._folder.path / "logs", show, tracking, compute
+        )
 
     def __exit__(self, *error: Any) -> None:
         self._engines.__exit__(*error)

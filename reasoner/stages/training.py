@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.config.smart import Dtype, PromptConfig, TrainConfig
+from reasoner.config.training import share_of
 from reasoner.errors import TrainingError
 from reasoner.methods.smart.records import SolutionRecord
 from reasoner.preflight.template import require_prefix
@@ -51,6 +52,7 @@ def train(
     seed: int,
 ) -> dict[str, Any]:
     """Fine-tune an adapter on `records` into `out`; goes on from the last complete checkpoint in `bench.work`."""
+    share_of(config.batch_size * config.grad_accum, bench.compute.processes)
     renderer = ChatRenderer(model.path)
     require_prefix(renderer)
     rows = {}
@@ -70,7 +72,7 @@ def train(
         validation_rows=bench.work / "validation.jsonl" if rows["validation"] else None,
         output=out, work=bench.work / "sft", end_token=renderer.end_token, train=config, seed=seed,
         add_special_tokens=not renderer.has_chat_template, sizes=bench.home.micro_batches,
-        tracking=bench.tracking,
+        tracking=bench.tracking, processes=bench.compute.processes, sharding=bench.compute.sharding,
     )  # fmt: skip
     with bench.engines.without_engine():
         done = run_sft(spec, bench.logs / f"train-{bench.work.name}.log", bench.child_progress)

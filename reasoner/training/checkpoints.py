@@ -21,10 +21,11 @@ IDENTITY = "identity.json"
 REQUIRED = (
     "adapter_config.json",
     "adapter_model.safetensors",
-    "optimizer.pt",
     "scheduler.pt",
     "trainer_state.json",
 )
+OPTIMISER_STATES = ("optimizer.pt", "optimizer.bin")
+"""One of them: the Trainer's own, or accelerate's of a model that was divided."""
 NAME = re.compile(r"checkpoint-(\d+)")
 
 
@@ -37,6 +38,8 @@ def write_json(path: Path, value: object) -> None:
 def seal(folder: Path) -> None:
     """Mark a checkpoint as complete. Raises `TrainingError` if a file that resuming needs is missing."""
     missing = [name for name in REQUIRED if not (folder / name).is_file()]
+    if not any((folder / name).is_file() for name in OPTIMISER_STATES):
+        missing.append(OPTIMISER_STATES[0])
     if missing or not list(folder.glob("rng_state*.pth")):
         raise TrainingError(f"The checkpoint {folder} lacks {', '.join(missing) or 'its random state'}")
     mark(folder)

@@ -13,7 +13,7 @@ from typing import Any
 
 from reasoner import errors
 from reasoner.errors import ChildFailedError, ReasonerError, UsageError
-from reasoner.hardware import compute_environment
+from reasoner.hardware import compute_environment, has_nvidia
 from reasoner.process.child import run_child
 from reasoner.tracking import secrets
 from reasoner.training.adapter import TRAINING
@@ -42,15 +42,16 @@ class MergeResult:
 
 
 def sft_argv(spec_file: Path, processes: int = 1, device: Device = "auto") -> list[str]:
-    """The command that runs `sft.py`: plain `python -m`, or `accelerate launch` for several processes."""
+    """The command that runs `sft.py`: plain `python -m`, `accelerate launch` for several, torchrun on the CPU."""
     if processes < 1:
         raise UsageError(f"processes is {processes}; at least 1 is needed")
     module = ["-m", "reasoner.training.sft", str(spec_file)]
     if processes == 1:
         return [sys.executable, *module]
-    if device == "cpu":
-        # accelerate 1.15 would start one process and say nothing: `--cpu` with several needs mpirun.
-        raise UsageError(f"{processes} training processes need CUDA devices; on the CPU set processes=1")
+    if device == "cpu" or (device == "auto" and not has_nvidia()):
+        # accelerate 1.15 would want mpirun here; its own state reads torchrun's environment.
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+        return [sys.executable, *torchrun, *module]
     # `no`: the program itself tells the Trainer its precision, whatever the launcher's default is.
     options = ["--multi_gpu", "--num_processes", str(processes), "--num_machines", "1"]
     fixed = ["--mixed_precision", "no", "--dynamo_backend", "no"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from reasoner.config.training import largest_part
+from reasoner.config.training import largest_part, share_of
 from reasoner.errors import TrainingError
 from reasoner.ids import canonical, content_hash
 from reasoner.training.checkpoints import last_complete, step_of, write_json
@@ -25,7 +25,7 @@ BATCH_FILE = "batch.json"
 
 @dataclass(frozen=True)
 class Batch:
-    """How the effective batch is cut: `size` records a micro-step, `accum` micro-steps a step."""
+    """How a process's share of the effective batch is cut: `size` records a micro-step, `accum` micro-steps a step."""
 
     size: int
     accum: int
@@ -33,6 +33,11 @@ class Batch:
     def halved(self) -> "Batch | None":
         """The same effective batch in micro-batches of at most half the size; None for a micro-batch of 1."""
         return self.at_most(self.size // 2) if self.size > 1 else None
+
+    def shared_by(self, processes: int) -> "Batch":
+        """The share of each of several processes, in micro-batches of at most this size. Raises ConfigurationError."""
+        part = share_of(self.size * self.accum, processes)
+        return Batch(1, part).at_most(self.size)
 
     def at_most(self, limit: int) -> "Batch":
         """The same effective batch in the largest equal micro-batches of at most `limit` records (limit ≥ 1)."""
@@ -113,7 +118,10 @@ class BatchRecord:
     def _load(self) -> None:
         try:
             known = json.loads(self.path.read_text(encoding="utf-8"))
-            self.batch, self.halvings = Batch(**known["batch"]), known["halvings"]
+            found, self.halvings = Batch(**known["batch"]), known["halvings"]
+            # Another number of processes has other shares; what fitted a device fits it still.
+            same = found.size * found.accum == self.batch.size * self.batch.accum
+            self.batch = found if same else self.batch.at_most(found.size)
             self.remembered = bool(known.get("remembered"))
         except (ValueError, KeyError, TypeError) as error:
             raise TrainingError(

@@ -1,10 +1,13 @@
 """The order in which a training meets its records, a function of seed and epoch alone.
 
 Covers: batches of like length, so that little is padded. Resuming needs no state: the order of an epoch is made
-anew from its number. Not covered: packed and ungrouped trainings, whose random order is the Trainer's.
+anew from its number. Several processes meet the same records in the same steps as one: the order is filled up
+with neutral rows, which have no label and so no part in the loss. Not covered: packed and ungrouped trainings of one
+process, whose random order is the Trainer's.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from reasoner.ids import derived_seed
 
@@ -37,3 +40,28 @@ class GroupedSampler:
 
     def __iter__(self) -> Iterator[int]:
         return iter(grouped_order(self.lengths, self.batch, self.seed, self.epoch))
+
+
+def random_sampler(rows: int, seed: int) -> Any:
+    """The random order that the Trainer of one process takes."""
+    import torch
+    from accelerate.data_loader import SeedableRandomSampler
+
+    return SeedableRandomSampler(range(rows), generator=torch.Generator(), data_seed=seed)
+
+
+class FilledSampler:
+    """`sampler`'s indices, then those of the rows behind them, up to `rows` in all."""
+
+    def __init__(self, sampler: Any, rows: int) -> None:
+        self.sampler, self.rows = sampler, rows
+
+    def set_epoch(self, epoch: int) -> None:
+        self.sampler.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self.sampler
+        yield from range(len(self.sampler), self.rows)

@@ -55,6 +55,29 @@ def pick_device(device: str) -> str:
     return "cuda" if available and device != "cpu" else "cpu"
 
 
+def load_on_several_cpus() -> None:
+    """Let torch.load read a checkpoint onto `cpu:0`, as the Trainer of several CPU processes calls its device.
+
+    torch 2.13 knows only `cpu` there, so that no such training could go on from a checkpoint.
+    """
+    import torch
+
+    torch.serialization.register_package(
+        5, lambda storage: None, lambda storage, place: storage if place.startswith("cpu:") else None
+    )
+
+
+def require_devices(device: str, processes: int) -> None:
+    """Raises `InfrastructureError` when this machine has fewer devices than training processes are asked for."""
+    import torch
+
+    if device == "cuda" and torch.cuda.device_count() < processes:
+        raise InfrastructureError(
+            f"{processes} training processes need a CUDA device each, and {torch.cuda.device_count()} are visible; "
+            "lower compute.processes"
+        )
+
+
 def device_name(device: str) -> str:
     """The accelerator's name and memory, such as `NVIDIA H100 80GB HBM3, 79 GiB`; `cpu` for the CPU."""
     if device != "cuda":

@@ -53,9 +53,10 @@ def identity(spec: SftSpec, device: str, attention: packing.Attention) -> str:
         spec.seed,
         spec.end_token,
         spec.add_special_tokens,
-        spec.processes,
         device,
         attention,
+        # The optimiser's state of a divided model has a form of its own; else any number of processes goes on.
+        *(["fsdp"] if spec.processes > 1 and spec.sharding == "fsdp" else []),
     ]
     libraries = [version(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")]
     return content_hash([VERSION, spec.base_name, base, rows, settings, libraries])
@@ -112,6 +113,7 @@ def training_record(job: Job, record: BatchRecord, last: Path, chosen: Path) -> 
         "modules": modules,
         "modules_absent": sorted(set(spec.train.lora.modules) - set(modules)),
         "batch": canonical(record.batch),
+        **({"processes": spec.processes, "sharding": spec.sharding} if spec.processes > 1 else {}),
         "packing": packing_facts(job),
         "quantised": "nf4" if job.nf4 else None,
         "halvings": record.halvings,
@@ -163,8 +165,9 @@ def announce(job: Job, batch: Batch, log: Callable[[str], None]) -> None:
     """Say what will be done, and which settings have no effect in a run this short."""
     train, steps = job.spec.train, job.steps(batch)
     counts = job.train.counts()
+    among = f"{job.spec.processes} processes × " if job.spec.processes > 1 else ""
     log(
-        f"{counts['kept']} records ({counts['too_long']} too long), {steps} steps of "
+        f"{counts['kept']} records ({counts['too_long']} too long), {steps} steps of {among}"
         f"{batch.size} × {batch.accum}, {train.precision} on {job.device}{', the base in 4 bits' if job.nf4 else ''}"
     )
     if job.validation is not None and steps < train.eval_steps:
@@ -189,6 +192,9 @@ def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None])
 
     started = time.monotonic()
     device = runtime.pick_device(spec.device)
+    runtime.require_devices(device, spec.processes)
+    if device == "cpu" and spec.processes > 1:
+        runtime.load_on_several_cpus()
     spec = with_precision(spec, device)
     attention = packing.choose(spec.train.packing, device, spec.train.precision, base_config(spec), log)
     tokenizer = runtime.load_tokenizer(spec.base)
@@ -209,7 +215,7 @@ def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None])
         base_config(spec), spec.train, longest=training.counts()["longest"], nf4=job.nf4,
         device_bytes=runtime.free_memory(device), folder=spec.work,
     )  # fmt: skip
-    asked = Batch(spec.train.batch_size, spec.train.grad_accum)
+    asked = Batch(spec.train.batch_size, spec.train.grad_accum).shared_by(spec.processes)
     with processes.main_process_first():
         record = BatchRecord(spec.work, asked, memory_of(job), fresh=resume is None)
     announce(job, record.batch, log)

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from reasoner.config.training import TrainConfig
+from reasoner.config.training import Sharding, TrainConfig
 from reasoner.errors import UsageError
 from reasoner.tracking import Tracking
 
@@ -87,7 +87,9 @@ class SftSpec(Spec):
     tracking: Tracking | None = None
     """The W&B run that shows this training; it decides nothing. Its key comes from the environment."""
     processes: int = 1
-    """More than one starts the program with `accelerate launch`."""
+    """More than one starts the program with a launcher (`launch.sft_argv`). They share the batch that `train` says."""
+    sharding: Sharding = "ddp"
+    """What is divided among them: nothing but the batch (`ddp`), or the model too (`fsdp`)."""
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,26 @@ from pathlib import Path
 from typing import Any, cast
 
 from reasoner.errors import ModelError
-from reasoner.preflight.mask import check_batches
+from reasoner.preflight.mask import IGNORED, check_batches
 from reasoner.training import runtime
 from reasoner.training.callbacks import counting_epochs, reporting, sealing
 from reasoner.training.examples import EncodedSet, Encoder
 from reasoner.training.micro_batch import Batch
-from reasoner.training.ordering import GroupedSampler
+from reasoner.training.ordering import FilledSampler, GroupedSampler, random_sampler
 from reasoner.training.packing import Attention
 from reasoner.training.specs import SftSpec
 
 OPTIMISER = "adamw_torch"
+FULLY_SHARDED: dict[str, Any] = {
+    "fsdp": True,
+    # Whole states, which any number of processes can read again.
+    "fsdp_config": {
+        "version": 2,
+        "state_dict_type": "FULL_STATE_DICT",
+        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+    },
+}
+"""Arguments of the Trainer: FSDP2, a transformer layer a unit."""
 
 
 def present_modules(model: Any, wanted: tuple[str, ...]) -> list[str]:
@@ -85,21 +95,25 @@ def trainer_config(
         disable_tqdm=True,
         dataloader_pin_memory=device == "cuda",
         ddp_find_unused_parameters=False,
+        **(FULLY_SHARDED if spec.processes > 1 and spec.sharding == "fsdp" else {}),
         seed=spec.seed,
         data_seed=spec.seed,
     )
 
 
-def dataset_of(encoded: EncodedSet) -> Any:
-    """The rows as TRL takes them when preparation is skipped: `input_ids` and `labels`, both [T]."""
+def dataset_of(encoded: EncodedSet, neutral: int = 0) -> Any:
+    """The rows as TRL takes them when preparation is skipped: `input_ids` and `labels`, both [T].
+
+    Behind them stand `neutral` rows of one token that the loss leaves out.
+    """
     from datasets import Dataset
 
-    return Dataset.from_dict(
-        {"input_ids": [list(e.input_ids) for e in encoded.kept], "labels": [e.labels for e in encoded.kept]}
-    )
+    ids = [list(e.input_ids) for e in encoded.kept] + [[encoded.kept[0].input_ids[-1]]] * neutral
+    labels = [list(e.labels) for e in encoded.kept] + [[IGNORED]] * neutral
+    return Dataset.from_dict({"input_ids": ids, "labels": labels})
 
 
-def ordered_trainer(sampler: GroupedSampler | None, **arguments: Any) -> Any:
+def ordered_trainer(sampler: Any, **arguments: Any) -> Any:
     """An SFTTrainer that takes its records in `sampler`'s order, or in its own."""
     from trl import SFTTrainer
 
@@ -153,7 +167,7 @@ class Job:
             args=trainer_config(
                 spec, batch, self.device, self.validation is not None, self.attention.packed, self.tracked
             ),
-            train_dataset=dataset_of(self.train),
+            train_dataset=dataset_of(self.train, self.neutral(batch)),
             eval_dataset=dataset_of(self.validation) if self.validation else None,
             processing_class=tokenizer,
             peft_config=self._lora(model),
@@ -171,15 +185,29 @@ class Job:
                 weight.data = weight.data.float()
         for rows, data in ((self.train, trainer.train_dataset), (self.validation, trainer.eval_dataset)):
             if rows is not None:
-                check_batches(rows.kept, cast(Any, data), trainer.data_collator, self.encoder, batch.size)
+                own = cast(Any, data).select(
+                    range(len(data) - (self.neutral(batch) if rows is self.train else 0))
+                )
+                check_batches(rows.kept, own, trainer.data_collator, self.encoder, batch.size)
         return trainer
 
-    def sampler(self, batch: Batch) -> GroupedSampler | None:
-        """The order by length of a padded training; None where the Trainer's random order is kept."""
-        if self.attention.packed or self.spec.train.packing == "off":
-            return None
-        lengths = [len(e.input_ids) for e in self.train.kept]
-        return GroupedSampler(lengths, batch.size * batch.accum * self.spec.processes, self.spec.seed)
+    def neutral(self, batch: Batch) -> int:
+        """Rows without a label that give every process as many micro-batches as the others."""
+        if self.spec.processes == 1:
+            return 0
+        return -len(self.train.kept) % (batch.size * self.spec.processes)
+
+    def sampler(self, batch: Batch) -> Any:
+        """The order by length of a padded training; None where the random order of one Trainer's own is kept."""
+        rows, several = len(self.train.kept), self.spec.processes > 1
+        order: Any = None
+        if not self.attention.packed and self.spec.train.packing != "off":
+            lengths = [len(e.input_ids) for e in self.train.kept]
+            whole = batch.size * batch.accum * self.spec.processes
+            order = GroupedSampler(lengths, whole, self.spec.seed)
+        elif several:
+            order = random_sampler(rows, self.spec.seed)
+        return FilledSampler(order, rows + self.neutral(batch)) if several else order
 
     def _lora(self, model: Any) -> Any:
         from peft import LoraConfig

@@ -71,8 +71,9 @@ def test_commands(tmp_path: Path) -> None:
     assert many[:3] == [sys.executable, "-m", "accelerate.commands.launch"]
     assert many[-3:] == ["-m", "reasoner.training.sft", str(spec)]
     assert many[many.index("--num_processes") + 1] == "4" and "--multi_gpu" in many
-    with pytest.raises(UsageError, match="2 training processes need CUDA"):
-        sft_argv(spec, processes=2, device="cpu")
+    on_cpu = sft_argv(spec, processes=2, device="cpu")
+    assert on_cpu[1:3] == ["-m", "torch.distributed.run"] and on_cpu[-3:] == many[-3:]
+    assert on_cpu[on_cpu.index("--nproc_per_node") + 1] == "2"
     with pytest.raises(UsageError, match="processes is 0"):
         sft_argv(spec, processes=0)
 
@@ -81,7 +82,7 @@ def test_accelerate_understands_the_command(tmp_path: Path) -> None:
     """Its own parser reads the arguments; nothing is launched."""
     from accelerate.commands.launch import launch_command_parser
 
-    argv = sft_argv(tmp_path / "spec.json", processes=4)
+    argv = sft_argv(tmp_path / "spec.json", processes=4, device="cuda")
     found = launch_command_parser().parse_args(argv[3:])
     assert (found.num_processes, found.module, found.training_script) == (4, True, "reasoner.training.sft")
     assert found.training_script_args == [str(tmp_path / "spec.json")]
