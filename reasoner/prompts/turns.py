@@ -4,6 +4,7 @@ Each is the user's turn of a conversation of its own, rendered with the model's 
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from reasoner.errors import ConfigurationError
@@ -48,16 +49,23 @@ class TurnTemplates:
         return self._turn(self.refine, values)
 
     def _turn(self, template: str, values: dict[str, Any]) -> list[Message]:
-        from jinja2 import StrictUndefined, TemplateError
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
+        from jinja2 import TemplateError
 
-        # Not escaped: the text is for a model. Values are no templates: braces in a problem stay.
-        environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
         try:
-            text = environment.from_string(template).render(values)
+            text = _compiled(template).render(values)
         except TemplateError as error:
             raise ConfigurationError(f"prompts {self.name}: {error}") from None
         return [{"role": "user", "content": text}]
+
+
+@lru_cache(maxsize=64)
+def _compiled(template: str) -> Any:
+    """The template, compiled once: a rollout fills it hundreds of times."""
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    # Not escaped: the text is for a model. Values are no templates: braces in a problem stay.
+    return ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False).from_string(template)
 
 
 def load_turns(name: str) -> TurnTemplates:

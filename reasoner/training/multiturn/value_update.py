@@ -33,9 +33,9 @@ class ValueUpdate:
         self._size = self.config.batch_size
         self._own = [i for i in range(len(self.states)) if self.processes.owns(i)]
         items = self._network.prepare([self.states[i] for i in self._own], self._size)
-        self._network.fit(items, self.processes.sum)
-        self._items = dict(zip(self._own, items, strict=True))
         self._rewards = [float(e.r2 or 0.0) for e in self.episodes]
+        self._network.fit(items, self.processes.sum, mean(self._rewards))
+        self._items = dict(zip(self._own, items, strict=True))
 
     def values(self, vstar: bool) -> Values:
         """V1, V2, V3 of every episode; with `vstar`, V3 by ψ before the cycle and V* by ψ after its solver updates."""

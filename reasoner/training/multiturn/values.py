@@ -6,6 +6,7 @@ the whole problem, head and tail of the attempt, the head of the feedback.
 """
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -45,8 +46,9 @@ class ValueNetwork(Protocol):
     def prepare(self, states: Sequence[State], size: int) -> Sequence[Any]:
         """One opaque item a state; computed in micro-batches of `size`, without gradients."""
 
-    def fit(self, prepared: Sequence[Any], total: Callable[[Any], Any]) -> None:
-        """Called with every rollout's items; the first one fixes the scale of the input, where there is one."""
+    def fit(self, prepared: Sequence[Any], total: Callable[[Any], Any], reward: float) -> None:
+        """Called with every rollout's items and mean reward; the first one fixes the scale of the input and where the
+        values start, where that is not learned."""
 
     def __call__(self, prepared: Sequence[Any]) -> Any:
         """[N, 3] values of prepared states, with a gradient into the network's parameters alone."""
@@ -57,7 +59,11 @@ class ValueNetwork(Protocol):
 
 
 class SharedValue:
-    """The head on the feedback model."""
+    """The head on the feedback model: V = w·f/√H + b on standardised states f [H].
+
+    Without 1/√H one step of Adam, which moves every weight alike, would move V by its rate times H. And b, which alone
+    carries the mean reward, would need 1/rate steps to reach it, so it starts at the mean of the first rollout.
+    """
 
     def __init__(self, policy: Policy, tokenizer: Any, max_attempt: int, max_feedback: int) -> None:
         self.head: Any = value_head(policy.hidden_size).to(policy.device)
@@ -91,23 +97,30 @@ class SharedValue:
 
         return self.on(torch.stack(list(prepared)))
 
-    def fit(self, prepared: Sequence[Any], total: Callable[[Any], Any]) -> None:
-        """Fix the scale of hidden states by the first rollout."""
+    def fit(self, prepared: Sequence[Any], total: Callable[[Any], Any], reward: float) -> None:
+        """Fix the scale of hidden states by the first rollout, and start at its mean reward."""
         import torch
 
+        if self.norm.fitted:
+            return
+        with torch.no_grad():
+            self.head.bias.fill_(reward)
         size = len(self.norm.mean)
         self.norm.fit(torch.stack(list(prepared)).view(-1, size) if prepared else torch.zeros(0, size), total)
 
     def on(self, hidden_NKH: Any) -> Any:
         """[N, K] values of hidden states."""
-        return self.head(self.norm(hidden_NKH)).squeeze(-1)
+        return self.head(self._features(hidden_NKH)).squeeze(-1)
+
+    def _features(self, hidden_NKH: Any) -> Any:
+        return self.norm(hidden_NKH) / math.sqrt(hidden_NKH.shape[-1])
 
     def frozen_head(self, hidden_NKH: Any) -> Any:
         """[N, K] values with ψ detached: the gradient reaches the hidden states alone."""
         from torch.nn import functional
 
         return functional.linear(
-            self.norm(hidden_NKH), self.head.weight.detach(), self.head.bias.detach()
+            self._features(hidden_NKH), self.head.weight.detach(), self.head.bias.detach()
         ).squeeze(-1)
 
     def read(self, state: State) -> tuple[list[int], list[int]]:
@@ -157,8 +170,8 @@ class EncoderValue:
             found.append(["".join(parts[: k + 1]) for k in range(3)])
         return found
 
-    def fit(self, prepared: Sequence[Any], total: Callable[[Any], Any]) -> None:
-        """An encoder that is trained needs none."""
+    def fit(self, prepared: Sequence[Any], total: Callable[[Any], Any], reward: float) -> None:
+        """An encoder that is trained needs none: its texts' states have a large common part."""
 
     def __call__(self, prepared: Sequence[Any]) -> Any:
         states_NH = self._encoder([text for texts in prepared for text in texts])

@@ -104,7 +104,7 @@ def test_full_grads_term_is_the_derivative_of_the_value_in_the_feedback_model(ba
     episodes = sampled(learned, tokenizer, REWARDS)
     # The head has been regressed `value_steps` times before the feedback's step; those steps are recorded, not applied.
     states = [State.of(PROBLEMS[e.problem_id], e) for e in episodes]
-    learned.value.fit(learned.value.prepare(states, 4), processes.sum)
+    learned.value.fit(learned.value.prepare(states, 4), processes.sum, 0.5)
     with learned.policy.speaking("feedback"):
         v = learned.value.on(learned.value.hidden(states))
         rewards = torch.tensor([float(e.r2) for e in episodes])
@@ -145,18 +145,37 @@ def test_vstar_is_the_value_after_the_solvers_updates_of_a_cycle(base, tokenizer
     learned = build(base, tokenizer, processes, **fields)
     learner = Learner(learned, config(**fields), processes)
     episodes = sampled(learned, tokenizer, REWARDS)
-    zero = snapshot(learned.value)
     first = learner.learn(0, episodes, PROBLEMS)
     assert "solver_loss" in first and "feedback_loss" not in first
-    assert all(torch.equal(learned.before[n], zero[n]) for n in zero)
+    assert not learned.before["head.weight"].any() and float(learned.before["head.bias"]) == 0.5, "R's mean"
     episodes = sampled(learned, tokenizer, REWARDS)
     learner.learn(1, episodes, PROBLEMS)
     after = snapshot(learned.value)
     assert all(torch.equal(learned.after[n], after[n]) for n in after) and not torch.equal(
         learned.before["head.weight"], learned.after["head.weight"]
     )
-    third = learner.learn(2, sampled(learned, tokenizer, REWARDS), PROBLEMS)
-    assert "feedback_loss" in third and "solver_loss" not in third and third["shaping"] < 0.0
+    episodes = sampled(learned, tokenizer, REWARDS)
+    states = [State.of(PROBLEMS[e.problem_id], e) for e in episodes]
+    with as_of(learned.value, learned.after):
+        star = [row[2] for row in values(learned, *states)]
+    third = learner.learn(2, episodes, PROBLEMS)
+    assert "feedback_loss" in third and "solver_loss" not in third
+    assert third["shaping"] == pytest.approx(sum(0.5 - v for v in star) / len(star), abs=1e-6)
+
+
+def test_values_start_at_the_mean_reward_and_a_step_moves_them_by_its_rate(base, tokenizer, processes):
+    """Whatever the width of the model: one step of Adam at rate r moves V by r·(1 + mean |f|·√H) at most, not by r·H."""
+    rate = 0.01
+    learned = build(base, tokenizer, processes, value_lr=rate)
+    episodes = sampled(learned, tokenizer, [(0, 1), (1, 1), (0, 0), (1, 1)])
+    states = [State.of(PROBLEMS[e.problem_id], e) for e in episodes]
+    update = ValueUpdate(learned, config(value_steps=1, value_lr=rate), episodes, states, processes)
+    assert update.values(vstar=False).v3 == [0.75] * 4
+    update.regress(0)
+    moved = [abs(v - 0.75) for v in update.values(vstar=False).v3]
+    assert 0 < max(moved) < 3 * rate * learned.policy.hidden_size**0.5
+    again = ValueUpdate(learned, config(), episodes[:2], states[:2], processes)
+    assert float(learned.value.head.bias) != 1.0 and again.values(vstar=False).v3 != [1.0, 1.0], "once only"
 
 
 def test_an_earlier_value_is_used_and_put_back(base, tokenizer, processes):
