@@ -13,8 +13,9 @@ BIN := $(VENV)/bin
 demo: install
 	$(BIN)/reasoner run smart-demo
 
+# Two workers, each a test file at a time: most of a test's time is a child process that starts.
 test: install lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-long: install
 	$(BIN)/python -m pytest -m long

@@ -110,9 +110,10 @@ def few_shot(
 ) -> None:  # fmt: skip
     """Solve every question of a split with one strategy, shown worked examples; greedy by default."""
     asked = generation.shard_of(questions.read(open_ref(problems), split), shard, few_shot.shards)
-    asks = generation.few_shot_asks(asked, strategy, few_shot)
-    decoding = generation.few_shot_decoding(few_shot.decoding, strategy)
-    out.metadata |= generation.generate(out.path, bench(), asks, folder_of(model), engine, decoding, 1, seed)
+    base = folder_of(model)
+    asks = generation.few_shot_asks(asked, strategy, few_shot, base.path)
+    decoding = generation.few_shot_decoding(few_shot, strategy)
+    out.metadata |= generation.generate(out.path, bench(), asks, base, engine, decoding, 1, seed)
 
 
 def made_by(completions: ArtifactRef) -> str:

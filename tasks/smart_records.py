@@ -49,12 +49,11 @@ def few_shot_samples(
 ) -> None:  # fmt: skip
     """Several few-shot samples of every question of the pool with one strategy, for rejection sampling."""
     strategy = smart.only_strategy(control, open_ref(analysis))
-    asks = generation.few_shot_asks(questions.read(open_ref(problems), "pool"), strategy, few_shot)
-    warm: SamplingConfig = few_shot.decoding.model_copy(update={"temperature": control.temperature})
-    decoding = generation.few_shot_decoding(warm, strategy)
-    out.metadata |= generation.generate(
-        out.path, bench(), asks, folder_of(model), engine, decoding, control.samples, seed
-    )
+    base, pool = folder_of(model), questions.read(open_ref(problems), "pool")
+    asks = generation.few_shot_asks(pool, strategy, few_shot, base.path)
+    greedy = generation.few_shot_decoding(few_shot, strategy)
+    warm: SamplingConfig = greedy.model_copy(update={"temperature": control.temperature})
+    out.metadata |= generation.generate(out.path, bench(), asks, base, engine, warm, control.samples, seed)
 
 
 @stage("records-rejected", kind="records", version=1, label=lambda a: f"epoch {a['epoch']}")

@@ -1,5 +1,6 @@
 """Shared fixtures. Tests that need the collected data sets skip, with the reason, where they are missing."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -12,6 +13,10 @@ hypothesis.settings.load_profile("project")
 
 # A shell that starts this in the background has SIGINT ignored, and every process of ours would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Two workers on two cores: a thread each, for the children that they start too.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

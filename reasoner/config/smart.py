@@ -63,6 +63,9 @@ class FewShotConfig(Section):
     """Which exemplars: a name under reasoner/prompts/exemplars/, or the path of a YAML file of the same shape."""
     shots: int = Field(default=8, ge=0)
     """How many exemplars are shown, the first ones of the file."""
+    layout: Literal["plain", "chat"] = "plain"
+    """`plain`: the examples and the question as one text, for base models. `chat`: as turns of the model's chat
+    template, for instruct models, whose answers then end by themselves."""
     strategies: tuple[Strategy, ...] = (Strategy.COT, Strategy.SUB, Strategy.POT)
     """Which strategies are tried; `[cot, pot]` leaves one out."""
     decoding: SamplingConfig = SamplingConfig(stop=("\nProblem:", "\nQuestion:", "\nInput:"))

@@ -7,7 +7,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from reasoner.config.evaluate import EvaluateConfig
 from reasoner.config.smart import AskConfig, FewShotConfig, PromptConfig
@@ -17,7 +17,7 @@ from reasoner.evaluation.target import Target, find_target
 from reasoner.ledger.owed import complete
 from reasoner.methods.smart.attempts import Attempt
 from reasoner.problems.loading import load_problems
-from reasoner.prompts import ChatRenderer, load_exemplars, load_template
+from reasoner.prompts import few_shot_turns, load_exemplars, load_template
 from reasoner.prompts.policy import Message
 from reasoner.records import Completion, GenerationRequest, Outcome, Problem, Strategy, Verdict
 from reasoner.serving.client import render_messages
@@ -60,39 +60,32 @@ def _asks(problems: Sequence[Problem], target: Target, config: EvaluateConfig) -
     if config.strategy == "policy":
         template = load_template(config.template)
         if target.folder is None:
-            return [_chat_ask(p, template.messages(p.question), None, "") for p in problems]
+            return [_served_ask(p, template.messages(p.question), "") for p in problems]
         how = AskConfig(
             decoding=config.decoding, samples=config.samples, choice="policy", strategies=tuple(Strategy),
             prompt=PromptConfig(template=config.template), engine=config.engine,
         )  # fmt: skip
         return policy.asks(problems, None, how, target.folder, config.seed)
-    strategy, few_shot = (
-        Strategy(config.strategy),
-        FewShotConfig(exemplars=config.exemplars, shots=config.shots),
-    )
-    if not config.as_chat:
-        return few_shot_asks(problems, strategy, few_shot)
-    renderer = ChatRenderer(target.folder) if target.folder is not None else None
-    shown = _turns(strategy, few_shot)
+    strategy, few_shot = Strategy(config.strategy), _few_shot(config)
+    if target.folder is not None or few_shot.layout == "plain":
+        return few_shot_asks(problems, strategy, few_shot, target.folder or Path())
+    exemplars = load_exemplars(few_shot.exemplars)
     return [
-        _chat_ask(p, [*shown, {"role": "user", "content": f"Problem: {p.question}"}], renderer, str(strategy))
+        _served_ask(p, few_shot_turns(exemplars, strategy, p.question, few_shot.shots), str(strategy))
         for p in problems
     ]
 
 
-def _turns(strategy: Strategy, few_shot: FewShotConfig) -> list[Message]:
-    """Worked examples as a conversation."""
-    turns: list[Message] = []
-    for exemplar in load_exemplars(few_shot.exemplars).exemplars[: few_shot.shots]:
-        turns.append({"role": "user", "content": f"Problem: {exemplar.question}"})
-        turns.append({"role": "assistant", "content": exemplar.solution(strategy) or ""})
-    return turns
+def _few_shot(config: EvaluateConfig) -> FewShotConfig:
+    layout: Literal["plain", "chat"] = "chat" if config.as_chat else "plain"
+    return FewShotConfig(
+        exemplars=config.exemplars, shots=config.shots, layout=layout, decoding=config.decoding
+    )
 
 
-def _chat_ask(problem: Problem, messages: list[Message], renderer: ChatRenderer | None, strategy: str) -> Ask:
-    """Without a renderer the server renders."""
-    text, special = renderer.render(messages) if renderer else render_messages(messages)
-    return Ask(problem, text, special, strategy)
+def _served_ask(problem: Problem, messages: list[Message], strategy: str) -> Ask:
+    """A conversation that a server renders."""
+    return Ask(problem, *render_messages(messages), strategy)
 
 
 def _complete(
@@ -100,8 +93,8 @@ def _complete(
 ) -> tuple[list[Completion], dict[str, int]]:
     """Completions through the ledger, and how many were made now."""
     decoding = config.decoding
-    if config.strategy != "policy" and not config.as_chat:
-        decoding = few_shot_decoding(decoding, Strategy(config.strategy))
+    if config.strategy != "policy":
+        decoding = few_shot_decoding(_few_shot(config), Strategy(config.strategy))
     requests = [
         GenerationRequest(
             ask.problem.id, ask.prompt, decoding.sampling(), config.seed, index, target.adapter, ask.add_special_tokens

@@ -1,4 +1,4 @@
-"""Few-shot prompts: worked examples and then the question, as plain text.
+"""Few-shot prompts: worked examples and then the question, as plain text or as the turns of a conversation.
 
     Problem: …
     Solution: …
@@ -11,6 +11,7 @@ generation should stop at an empty line or at the next "Problem:". The examples 
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from reasoner.config.base import Section
 from reasoner.errors import ConfigurationError
 from reasoner.ids import content_hash
 from reasoner.prompts.files import read_data
+from reasoner.prompts.policy import Message
 from reasoner.records import ADDED, Strategy
 
 BLOCK = "Problem: {question}\nSolution:{solution}"
@@ -100,20 +102,38 @@ def few_shot_prompt(exemplars: ExemplarSet, strategy: Strategy, question: str, s
     The text ends without a space, which most tokenizers put in front of the next word themselves. Raises
     ConfigurationError where there are fewer examples, or one of them has no solution in `strategy`.
     """
+    blocks = [
+        BLOCK.format(question=block_text(exemplar.question), solution=f" {solution}")
+        for exemplar, solution in _shown(exemplars, strategy, shots)
+    ]
+    blocks.append(BLOCK.format(question=block_text(question), solution=""))
+    return SEPARATOR.join(blocks)
+
+
+def few_shot_turns(exemplars: ExemplarSet, strategy: Strategy, question: str, shots: int) -> list[Message]:
+    """The same as a conversation: each example a user's turn and the assistant's, then the question.
+
+    Raises ConfigurationError as `few_shot_prompt` does.
+    """
+    turns: list[Message] = []
+    for exemplar, solution in _shown(exemplars, strategy, shots):
+        turns.append({"role": "user", "content": f"Problem: {block_text(exemplar.question)}"})
+        turns.append({"role": "assistant", "content": solution})
+    return [*turns, {"role": "user", "content": f"Problem: {block_text(question)}"}]
+
+
+def _shown(exemplars: ExemplarSet, strategy: Strategy, shots: int) -> Iterator[tuple[Exemplar, str]]:
     if shots > len(exemplars.exemplars):
         raise ConfigurationError(
             f"few_shot.shots={shots}, but exemplars {exemplars.name} has {len(exemplars.exemplars)}"
         )
-    blocks = []
     for number, exemplar in enumerate(exemplars.exemplars[:shots], 1):
         solution = exemplar.solution(strategy)
         if solution is None:
             raise ConfigurationError(
                 f"exemplars {exemplars.name}: example {number} has no {strategy.value!r} solution"
             )
-        blocks.append(BLOCK.format(question=block_text(exemplar.question), solution=f" {solution}"))
-    blocks.append(BLOCK.format(question=block_text(question), solution=""))
-    return SEPARATOR.join(blocks)
+        yield exemplar, solution
 
 
 def block_text(question: str) -> str:

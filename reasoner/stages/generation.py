@@ -13,7 +13,7 @@ from reasoner.config.smart import EngineConfig, FewShotConfig, SamplingConfig
 from reasoner.errors import DataError, EngineError
 from reasoner.ids import content_hash
 from reasoner.ledger.owed import Completed, complete
-from reasoner.prompts import completion, few_shot_prompt, load_exemplars
+from reasoner.prompts import ChatRenderer, completion, few_shot_prompt, few_shot_turns, load_exemplars
 from reasoner.prompts.solution_end import STOPS
 from reasoner.records import Completion, GenerationRequest, Problem, Sampling, Strategy
 from reasoner.shards.complete import complete_sharded
@@ -44,18 +44,25 @@ class Ask:
     """Where given, the model itself picks one of these names, and can write no other, before it goes on freely."""
 
 
-def few_shot_asks(problems: Sequence[Problem], strategy: Strategy, config: FewShotConfig) -> list[Ask]:
-    """The prompts of step 0: worked examples of one strategy, then the question."""
+def few_shot_asks(
+    problems: Sequence[Problem], strategy: Strategy, config: FewShotConfig, model: Path
+) -> list[Ask]:
+    """The prompts of step 0: worked examples of one strategy, then the question, as the model at `model` takes them."""
     exemplars = load_exemplars(config.exemplars)
-    return [
-        Ask(p, few_shot_prompt(exemplars, strategy, p.question, config.shots), True, str(strategy))
-        for p in problems
-    ]
+    if config.layout == "plain":
+        prompts = [few_shot_prompt(exemplars, strategy, p.question, config.shots) for p in problems]
+        return [Ask(p, text, True, str(strategy)) for p, text in zip(problems, prompts, strict=True)]
+    renderer = ChatRenderer(model)
+    turns = [few_shot_turns(exemplars, strategy, p.question, config.shots) for p in problems]
+    rendered = [renderer.render(messages) for messages in turns]
+    return [Ask(p, *one, str(strategy)) for p, one in zip(problems, rendered, strict=True)]
 
 
-def few_shot_decoding(decoding: SamplingConfig, strategy: Strategy) -> SamplingConfig:
-    """The configured decoding, which also stops where a solution of this strategy ends."""
-    return decoding.model_copy(update={"stop": (*decoding.stop, *STOPS[strategy])})
+def few_shot_decoding(config: FewShotConfig, strategy: Strategy) -> SamplingConfig:
+    """The configured decoding; a plain text also stops where a solution of this strategy ends."""
+    if config.layout == "chat":
+        return config.decoding
+    return config.decoding.model_copy(update={"stop": (*config.decoding.stop, *STOPS[strategy])})
 
 
 def shard_of(problems: Sequence[Problem], shard: int, shards: int) -> list[Problem]:

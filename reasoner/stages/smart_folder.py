@@ -87,12 +87,13 @@ class SmartFolder:
             if evaluation_set
             else generation.shard_of(self._pool(), part - 1, PARTS)
         )
-        asks = generation.few_shot_asks(asked, strategy, self.config.few_shot)
+        base = self._base()
+        asks = generation.few_shot_asks(asked, strategy, self.config.few_shot, base.path)
         out = _made(self.path / "few-shot" / name)
         with self._bench(f"few-shot {name}") as bench:
-            decoding = generation.few_shot_decoding(self.config.few_shot.decoding, strategy)
+            decoding = generation.few_shot_decoding(self.config.few_shot, strategy)
             made = generation.generate(
-                out, bench, asks, self._base(), self.config.engine, decoding, 1, self.config.seed
+                out, bench, asks, base, self.config.engine, decoding, 1, self.config.seed
             )
             return made | verdicts.judge(out, out, self.config.verify, bench.child_progress)
 

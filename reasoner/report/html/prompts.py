@@ -12,7 +12,7 @@ from typing import Any
 
 from reasoner.errors import ReasonerError
 from reasoner.ids import content_hash
-from reasoner.prompts import ChatRenderer, few_shot_prompt, load_exemplars, load_template
+from reasoner.prompts import ChatRenderer, few_shot_prompt, few_shot_turns, load_exemplars, load_template
 from reasoner.prompts.few_shot import block_text
 from reasoner.prompts.policy import Attempt
 from reasoner.records import Problem, Strategy
@@ -31,15 +31,24 @@ class Prompts:
         self._renderers: dict[Path | None, ChatRenderer | None] = {}
 
     def few_shot(
-        self, problem: Problem, strategy: Strategy, exemplars: str, shots: int, prompt_hash: str
+        self, problem: Problem, strategy: Strategy, how: dict[str, Any], model: Path | None, prompt_hash: str
     ) -> int | str | None:
-        """The number of the prompt in the collection, a text of its own, or None where it cannot be made."""
+        """The number of the prompt in the collection, a text of its own, or None where it cannot be made.
+
+        `how` is a FewShotConfig as a journal keeps it.
+        """
+        exemplars, shots, chat = how["exemplars"], how["shots"], how.get("layout") == "chat"
+        renderer = self._renderer(model) if chat else None
 
         def make(question: str) -> str:
-            return few_shot_prompt(load_exemplars(exemplars), strategy, question, shots)
+            if not chat:
+                return few_shot_prompt(load_exemplars(exemplars), strategy, question, shots)
+            turns = few_shot_turns(load_exemplars(exemplars), strategy, question, shots)
+            return renderer.render(turns).text if renderer else "\n\n".join(turn["content"] for turn in turns)
 
-        key = content_hash(["few-shot", strategy, exemplars, shots])
-        return self._number(key, make, block_text(problem.question), prompt_hash, True)
+        key = content_hash(["few-shot", strategy, exemplars, shots, chat, str(model), renderer is not None])
+        is_exact = not chat or renderer is not None
+        return self._number(key, make, block_text(problem.question), prompt_hash, is_exact)
 
     def policy(
         self,

@@ -178,9 +178,8 @@ def _prompt(
     prompts: Prompts,
 ) -> int | str | None:  # fmt: skip
     if one.artifact.stage == FEW_SHOT:
-        shown = how["few_shot"]
         strategy = Strategy(how["strategy"])
-        return prompts.few_shot(problem, strategy, shown["exemplars"], shown["shots"], row["prompt_hash"])
+        return prompts.few_shot(problem, strategy, how["few_shot"], model, row["prompt_hash"])
     if "prompt" not in how:
         return None
     text = how["prompt"]
