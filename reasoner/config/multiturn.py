@@ -351,7 +351,8 @@ class MultiTurnConfig(Section):
     def learned(self) -> "MultiTurnConfig":
         """The same training without what only reports on it: two runs that learn alike have one key."""
         length = {"max_tokens": self.evaluation.max_tokens}
-        kept = {"evaluation": MultiTurnEvaluation.model_validate(length), "compute": self.compute}
+        compute = ComputeConfig(one_card=self.compute.one_card)  # the training must know it
+        kept = {"evaluation": MultiTurnEvaluation.model_validate(length), "compute": compute}
         return self._with_defaults(*REPORTING, **kept)
 
     def measured(self) -> "MultiTurnConfig":

@@ -69,7 +69,7 @@ def warm_start(base: Path, problems: Sequence[Problem], room: Path) -> Path:
     room.mkdir()
     write_rows(room / "plans.jsonl", [row.to_row() for row in rows])
     settings = TrainConfig(
-        lr=2e-3, epochs=8, batch_size=2, grad_accum=1, warmup_steps=0, lora=LORA, min_records=1
+        lr=2e-3, epochs=8, batch_size=4, grad_accum=1, warmup_steps=0, lora=LORA, min_records=1
     )
     spec = SftSpec(
         base=base, base_name=PACKAGED, train_rows=room / "plans.jsonl", output=room / "adapter", work=room / "work",
@@ -98,9 +98,9 @@ def worker_asks(base: Path) -> list[GenerationRequest]:
 
 @pytest.fixture(scope="module")
 def trained(smollm2: ResolvedModel, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """One GRPO step of 8 plans of a question through vLLM, from a warm start."""
+    """One GRPO step of 2 questions × 8 plans through vLLM, from a warm start."""
     room = tmp_path_factory.mktemp("planner-e2e")
-    rows, problems = room / "questions.jsonl", list(generate(1, 3))
+    rows, problems = room / "questions.jsonl", list(generate(2, 3))
     write_rows(rows, [p.to_row() for p in problems])
     spec = GrpoSpec(
         base=smollm2.folder, base_name=PACKAGED, base_fingerprint=smollm2.fingerprint, rows=rows,
@@ -111,7 +111,7 @@ def trained(smollm2: ResolvedModel, tmp_path_factory: pytest.TempPathFactory) ->
         # Pays a plan for few tokens, right or wrong: atomic, split and invalid plans of a group are worth other sums.
         reward=RewardConfig(mode="original", filter_zero_variance="none", token_budget=300),
         grpo=GrpoConfig(
-            lr=1e-3, warmup_ratio=0.0, batch_size=4, grad_accum=2, num_generations=8, max_steps=1, save_steps=1,
+            lr=1e-3, warmup_ratio=0.0, batch_size=4, grad_accum=4, num_generations=8, max_steps=1, save_steps=1,
             max_prompt_length=400, max_completion_length=72, logging_steps=1, lora=LORA,
         ),
     )  # fmt: skip

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from reasoner.audit.runs import Lineage
 from reasoner.config.multiturn import MultiTurnConfig
-from reasoner.config.smart import SmartConfig
+from reasoner.config.planner import PlannerConfig
+from reasoner.config.smart import ComputeConfig, SmartConfig
 from reasoner.errors import ArtifactError, DataError, UsageError
 from reasoner.home import Home
 from reasoner.records import ArtifactRef
@@ -141,7 +142,17 @@ def derived_sections(method: Method, config: dict[str, Any]) -> list[dict[str, A
             ]
         if method == "multiturn":
             multi = MultiTurnConfig.model_validate(config)
-            return [c.model_dump(mode="json") for c in (multi.learned(), multi.measured())]
+            cards = [
+                multi.model_copy(update={"compute": ComputeConfig(one_card=one)}) for one in (False, True)
+            ]
+            return [c.model_dump(mode="json") for c in (*(m.learned() for m in cards), multi.measured())]
+        if (
+            method == "planner"
+        ):  # who holds the card is in no key: a kept artifact may have been made with any of them
+            grpo = PlannerConfig.model_validate(config).grpo
+            return [
+                grpo.model_copy(update={"share_card": s}).model_dump(mode="json") for s in (None, False, True)
+            ]
     except ValidationError:
         pass  # an older version's configuration: what its stages were called with is in it or not at all
     return []

@@ -3,10 +3,12 @@
 import pytest
 
 from reasoner.config import compose
+from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.config.planner import GrpoConfig, PlannerConfig
 from reasoner.config.smart import SmartConfig
 from reasoner.config.training import ComputeConfig, TrainConfig
 from reasoner.ids import content_hash
+from reasoner.report.html.sources import derived_sections
 
 BUDGETS = ("gpu16gb", "gpu24gb", "gpu80gb", "cpu")
 PIPELINES = [name for name in compose.names() if name.startswith("smart-")]
@@ -73,6 +75,18 @@ def test_the_cpus_engine_comes_with_it_unless_another_is_named() -> None:
 def test_a_cut_is_the_largest_that_fits(batch: int, accum: int, limit: int, cut: tuple[int, int]) -> None:
     fitted = ComputeConfig(micro_batch=limit).cut(TrainConfig(batch_size=batch, grad_accum=accum))
     assert (fitted.batch_size, fitted.grad_accum) == cut
+
+
+def test_a_report_finds_a_training_whoever_held_the_card() -> None:
+    """A kept artifact says what it was called with, and the key does not depend on the card."""
+    for words in ((), ("compute.one_card=true",), ("grpo.share_card=true",)):
+        called = compose.load("planner-grpo", words, PlannerConfig).grpo_here.model_dump(mode="json")
+        asking = compose.load("planner-grpo", (), PlannerConfig).model_dump(mode="json")
+        assert called in derived_sections("planner", asking)
+    for words in ((), ("compute.one_card=true", "compute.gpu_pool=gpu")):
+        made = compose.load("mlmt-math", words, MultiTurnConfig).learned().model_dump(mode="json")
+        multi = compose.load("mlmt-math", ("compute.idle_seconds=9",), MultiTurnConfig)
+        assert made in derived_sections("multiturn", multi.model_dump(mode="json"))
 
 
 def test_one_card_reaches_the_planners_training_and_no_key() -> None:
