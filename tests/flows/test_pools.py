@@ -288,10 +288,13 @@ def test_no_secret_is_found_anywhere_after_a_run_that_tells_them_all(services: S
     assert done.returncode == 1 and "ended as Failed" in done.stderr, done.stderr[-2000:]
     assert "redacted: HF_TOKEN" in done.stderr
     worker = (services.home / "logs" / "worker-gpu.log").read_text(errors="replace")
-    for way in ("connecting with", "printed", "written", "401 Unauthorized for"):
+    for way in ("printed", "written"):
         assert f"{way} [redacted: HF_TOKEN]" in worker, f"the leak was not tried: {way}"
-    logs = str(services.get("logs/filter", limit=200, sort="TIMESTAMP_DESC"))
-    assert "connecting with [redacted: HF_TOKEN]" in logs
+    logs = str(
+        services.get("logs/filter", limit=200, sort="TIMESTAMP_DESC")
+    )  # Prefect's own log goes there alone
+    for way in ("connecting with", "401 Unauthorized for"):
+        assert f"{way} [redacted: HF_TOKEN]" in logs, f"the leak was not tried: {way}"
     canaries = [value.encode() for name, value in SECRETS.items() if name != "WANDB_MODE"]
     looked_at = 0
     for folder in (services.home, Path(services.environment["PREFECT_HOME"])):

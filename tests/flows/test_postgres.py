@@ -67,7 +67,9 @@ def test_a_run_and_parallel_runs_are_kept_in_postgresql(tmp_path: Path) -> None:
         finally:
             services.reasoner("down")
         found = rows(
-            database, "select f.name, r.state_type::text from flow_run r join flow f on f.id = r.flow_id"
+            database,
+            "select f.name, r.state_type::text from flow_run r join flow f on f.id = r.flow_id "
+            "where f.name <> 'nightly'",  # the schedule's runs of the next nights are there already
         )
         assert sorted(found) == [("load", "COMPLETED")] * 3 + [("smart", "COMPLETED")] * 2
         cached = rows(database, "select count(*) from task_run where state_name = 'Cached'")
