@@ -1,13 +1,15 @@
-"""What grows with the number of problems: completions, ledger, rows on disk, time, memory, database, objects in a bucket.
+"""What grows with the number of problems: completions, ledger, rows on disk, time, memory, database, bucket.
 
     python benchmarks/capacity.py [--sizes 1000 3000 9000] [--database FILE.db] [--out capacity.json]
 
-Measured: the generation stage of this project, with the scripted engine, for each of `--sizes` problems, each in a process
-of its own; the shared job of the same completions; and, of a Prefect database that is given, rows and bytes a flow run.
-Simulated: 10,000 to 10,000,000 problems, by a straight line through the measured sizes, whose fit is told
-(`worst_misfit`). Model tokens are counted by assumption (`--prompt-tokens`, `--answer-tokens`): a scripted engine has none.
+Measured: the generation stage of this project, with the scripted engine, for each of `--sizes` problems, each in a
+process of its own; the shared job of the same completions; and, of a Prefect database that is given, rows and bytes a
+flow run. Simulated: 10,000 to 10,000,000 problems, by a straight line through the measured sizes, whose fit is told
+(`worst_misfit`). Model tokens are counted by assumption (`--prompt-tokens`, `--answer-tokens`), since a scripted engine
+has none.
 
-Not covered: what a model costs (see docs/plan.md) and the size of models and checkpoints, which do not grow with the data.
+Not covered: what a model costs (see docs/plan.md) and the size of models and checkpoints, which do not grow with the
+data.
 """
 
 import argparse
