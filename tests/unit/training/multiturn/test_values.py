@@ -164,7 +164,7 @@ def test_vstar_is_the_value_after_the_solvers_updates_of_a_cycle(base, tokenizer
 
 
 def test_values_start_at_the_mean_reward_and_a_step_moves_them_by_its_rate(base, tokenizer, processes):
-    """Whatever the width of the model: one step of Adam at rate r moves V by r·(1 + mean |f|·√H) at most, not by r·H."""
+    """One step of Adam at rate r moves V by r·(1 + mean |f|·√H) at most, not by r·H, whatever the width H."""
     rate = 0.01
     learned = build(base, tokenizer, processes, value_lr=rate)
     episodes = sampled(learned, tokenizer, [(0, 1), (1, 1), (0, 0), (1, 1)])
