@@ -19,7 +19,7 @@ trap 'rm -f "$log"' EXIT
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 if ! "$venv/bin/pip" install -q --no-deps --no-compile -r "locks/$set_name.lock" -r locks/models.lock >"$log" 2>&1; then
   grep -v '^WARNING' "$log" | tail -n 15 >&2
-  if grep -qE '(No matching distribution found for|satisfies the requirement) torch==[0-9.]+\+cpu' "$log"; then
+  if grep -qE '(No matching distribution found for|satisfies the requirement|Cannot install) torch==[0-9.]+\+cpu' "$log"; then
     die "pip finds no CPU wheel of torch. Add PyTorch's CPU wheel index with the environment variable" \
         "PIP_EXTRA_INDEX_URL (PyTorch's install page, \"Get Started\", names it for Pip and CPU), then run make again."
   fi
