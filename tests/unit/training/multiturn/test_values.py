@@ -164,7 +164,7 @@ def test_vstar_is_the_value_after_the_solvers_updates_of_a_cycle(base, tokenizer
 
 
 def test_values_start_at_the_mean_reward_and_a_step_moves_them_by_its_rate(base, tokenizer, processes):
-    """Whatever the width of the model: one step of Adam at rate r moves V by r·(1 + mean |f|·√H) at most, not by r·H."""
+    """One step of Adam at rate r moves V by r·(1 + mean |f|·√H) at most, not by r·H, whatever the width H."""
     rate = 0.01
     learned = build(base, tokenizer, processes, value_lr=rate)
     episodes = sampled(learned, tokenizer, [(0, 1), (1, 1), (0, 0), (1, 1)])
@@ -175,7 +175,7 @@ def test_values_start_at_the_mean_reward_and_a_step_moves_them_by_its_rate(base,
     moved = [abs(v - 0.75) for v in update.values(vstar=False).v3]
     assert 0 < max(moved) < 3 * rate * learned.policy.hidden_size**0.5
     again = ValueUpdate(learned, config(), episodes[:2], states[:2], processes)
-    assert float(learned.value.head.bias) != 1.0 and again.values(vstar=False).v3 != [1.0, 1.0], "once only"
+    assert learned.value.head.bias.item() != 1.0 and again.values(vstar=False).v3 != [1.0, 1.0], "once only"
 
 
 def test_an_earlier_value_is_used_and_put_back(base, tokenizer, processes):
