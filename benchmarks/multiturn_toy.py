@@ -1,11 +1,13 @@
-"""Claim to be shown: every multi-turn method improves a toy task that it should solve, from three seeds.
+"""Claim to be shown: every multi-turn method learns the toy task that shows what it claims, from each seed, and learns
+nothing from exchanged verdicts.
 
-    python benchmarks/multiturn_toy.py [--methods mlmt,score] [--seeds 3] [--lr 1e-2] > toy.json
+    python benchmarks/multiturn_toy.py [--methods mlmt,score] [--seeds 5] [--controls 2] > toy.json
 
 A feedback writer must name one of two hints and a solver use it (`hint`), a solver must answer by a key that it sees in
 the second turn only (`again`) or at once (`direct`); tests/support/signal.py makes the tiny base, whose greedy answers
-are wrong. Prints JSON: the validation accuracies before and after, and each iteration's; `learnt` is at least 0.9 after
-at most 0.5 before.
+are right for every other problem, and holds the settings. Prints JSON, one row a run: greedy accuracies on held-out
+problems before, best and last, the best four rollouts in a row, how often the writer names the right hint, the
+accuracy of each iteration; `learnt` as in tests/support/toy_run.py.
 """
 
 import argparse
@@ -18,31 +20,24 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from reasoner.store.rows import read_rows
-from reasoner.training.multiturn.launch import run_multiturn
+from reasoner.environments import Environment, open_environment
 from tests.support import signal
-
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "mlmt": ("hint", {"iterations": 24}),
-    "rl_guided": ("hint", {"stage1_steps": 8, "stage2_steps": 16}),
-    "score": ("again", {"stage1_steps": 8, "stage2_steps": 16}),
-    "archer": ("direct", {"iterations": 20, "epochs": 10, "actor_epochs": 2, "warmup_iter": 4}),
-}
+from tests.support.toy_run import exchanged, train
 
 
-def measure(method: str, seed: int, lr: float, base: Path, room: Path) -> dict[str, Any]:
+def measure(
+    method: str, seed: int, control: bool, base: Path, judge: Environment, room: Path
+) -> dict[str, Any]:
     """One training and what it brought."""
-    task, steps = METHODS[method]
-    rates = {"lm_lr": lr, "guidance_lr": lr}
-    spec = signal.spec(room, base, task, method=method, seed=seed, **rates, **steps)
     started = time.monotonic()
-    done = run_multiturn(spec, room / "log")
-    turn = "acc_t1" if method == "archer" else "acc_t2"
-    before, *_, after = [row[turn] for row in done["training"]["validations"]]
+    found = train(room, base, judge, method, exchanged if control else None, seed=seed)
+    hints = round(found.hints_right, 3) if signal.METHODS[method][0] == "hint" else None
     return {
-        "method": method, "seed": seed, "lr": lr, "before": before, "after": after,
-        "learnt": before <= 0.5 and after >= 0.9, "seconds": round(time.monotonic() - started, 1),
-        "iterations": [row[turn] for row in read_rows(spec.output / "metrics.jsonl")],
+        "method": method, "seed": seed, "verdicts": "exchanged" if control else "own",
+        "before": found.before[found.turn], "best": found.best[found.turn], "last": found.validations[-1][found.turn],
+        "sampled": round(found.sampled, 3), "delta": found.best.get("delta"), "hints_right": hints,
+        "learnt": found.learnt, "seconds": round(time.monotonic() - started, 1),
+        "iterations": [round(row[found.turn], 3) for row in found.rows],
     }  # fmt: skip
 
 
@@ -50,18 +45,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--lr", type=float, default=1e-2)
+    parser.add_argument("--methods", default=",".join(signal.METHODS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument(
+        "--controls", type=int, default=2, help="seeds that are run with exchanged verdicts, too"
+    )
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    plan = [
+        (method, seed, control)
+        for method in options.methods.split(",")
+        for control, seeds in ((False, options.seeds), (True, options.controls))
+        for seed in range(seeds)
+    ]
+    rows = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_environment("math", show_tests="none", workers=1, timeout=60.0) as judge,
+    ):
         base = signal.make_ready(Path(folder) / "base")
-        rows = [
-            measure(method, seed, options.lr, base, Path(folder) / f"{method}-{seed}")
-            for method in options.methods.split(",")
-            for seed in range(options.seeds)
-        ]
-    print(json.dumps({"runs": rows, "learnt": sum(row["learnt"] for row in rows)}, indent=1))
+        for i, (method, seed, control) in enumerate(plan):
+            rows.append(measure(method, seed, control, base, judge, Path(folder) / str(i)))
+            print(
+                json.dumps({k: v for k, v in rows[-1].items() if k != "iterations"}),
+                file=sys.stderr,
+                flush=True,
+            )
+    own = [row["learnt"] for row in rows if row["verdicts"] == "own"]
+    others = [row["learnt"] for row in rows if row["verdicts"] != "own"]
+    print(
+        json.dumps(
+            {"learnt": [sum(own), len(own)], "controls": [sum(others), len(others)], "runs": rows}, indent=1
+        )
+    )
 
 
 if __name__ == "__main__":

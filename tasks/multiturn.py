@@ -39,7 +39,7 @@ def prepare(
 @stage(
     "multiturn-train",
     kind="policies",
-    version=1,
+    version=2,
     gpu=True,
     external=prompts_and_judge,
     label=lambda a: a["config"].method,

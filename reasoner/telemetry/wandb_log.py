@@ -33,6 +33,8 @@ class WandbLog:
             raise ConfigurationError(
                 "use_wandb=true needs the package wandb: install reasoner[wandb], or set use_wandb=false"
             ) from None
+        if not os.environ.get("WANDB_MODE"):
+            os.environ.pop("WANDB_MODE", None)  # wandb refuses an empty one
         online = bool(os.environ.get("WANDB_API_KEY")) or _logged_in()
         mode: Any = os.environ.get("WANDB_MODE") or ("online" if online else "offline")
         if mode == "offline":

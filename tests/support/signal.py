@@ -1,8 +1,9 @@
 """Toy tasks for the multi-turn methods, a tiny model that is ready for them, and a training spec.
 
 `hint`: the solver never sees the key; the feedback writer does, and must name one of two hints, L or R. The answer is 1
-for `left` and 2 for `right`. The base reads a key wrongly more often than not, and follows a hint four times of five.
-`again`: the key is shown in the second turn only (SCoRe). `direct`: it is shown at once (ArCHer).
+for `left` and 2 for `right`. `again`: the key is shown in the second turn only (SCoRe). `direct`: it is shown at once
+(ArCHer). The base reads keys a little (its greedy answer to a key is always the first of the two, so it is right for
+every other problem) and follows a hint four times of five.
 """
 
 import csv
@@ -16,6 +17,7 @@ from reasoner.training.multiturn.spec import MultiTurnSpec
 from tests.support.tiny_llama import END, make_model, make_tokenizer
 
 KEYS = {"left": "1", "right": "2"}
+HINTS = {"left": "L", "right": "R"}
 SOLVE, SOLVE_KEY = "Guess.", "Key {{ question }}. Guess."
 ASK, TOLD = "Key {{ question }}. Hint.", "Hint {{ feedback }}."
 TASKS = {
@@ -24,9 +26,18 @@ TASKS = {
     "direct": (SOLVE_KEY, ASK, "{{ feedback }} Key {{ question }}."),
 }
 CORRECTION = "Again."
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "score": ("again", {"stage1_steps": 5, "stage2_steps": 6}),
+    "rl_guided": ("hint", {"stage1_steps": 5, "stage2_steps": 11}),
+    "mlmt": ("hint", {"iterations": 14}),
+    "archer": ("direct", {"iterations": 11, "epochs": 6, "actor_epochs": 2, "warmup_iter": 2, "beta1": 0.1}),
+}
+"""The task that shows what a method claims, and the settings with which it learns it (chosen on seeds 100 to 102)."""
 NUMBERS = 20
-LEANING, FOLLOWING = 0.4, 0.8
-"""How often the base reads a key rightly (so its greedy answers are wrong), and how often it follows a hint."""
+FIRST = {"left": 0.9, "right": 0.6}
+"""How often the base gives the first of two answers (1, or L) to a key: what it samples is right 65 times of 100."""
+FOLLOWING = 0.8
+"""How often the base does what a hint says."""
 
 
 def questions() -> list[tuple[str, str]]:
@@ -70,11 +81,12 @@ def settings(room: Path, base: Path, task: str, **fields: Any) -> dict[str, Any]
         "policy_lm": str(base), "prompts": str(write_templates(room / "prompts.yaml", task)),
         "problems": {"train": source, "test_size": 12, "validation_size": 8},
         "train_guidance_model": guided, "use_smart_corrections": guided,
-        "rollout_size": 32, "group_size": 4, "batch_size": 32, "max_tokens": 2, "guidance_max_tokens": 2,
-        "lm_lr": 1e-2, "guidance_lr": 1e-2, "value_lr": 1e-2, "critic_lr": 3e-3, "alpha": 1.0, "beta1": 0.0,
-        "beta2": 0.01, "guidance_kl_coef": 0.0, "token_normalisation": "sum", "eval_freq": 10, "save_freq": 5,
-        "lora": {"r": 8, "alpha": 16}, "engine": {"kind": "transformers", "options": {"batch_size": 64}},
-        "verify": {"workers": 1}, "checkpoint": "last",
+        "rollout_size": 64, "group_size": 8, "batch_size": 64, "max_tokens": 2, "guidance_max_tokens": 2,
+        "lm_lr": 6e-3, "guidance_lr": 6e-3, "value_lr": 1e-2, "critic_lr": 3e-3, "max_grad_norm": 0.3,
+        "kl": "reward", "alpha": 1.0, "beta1": 0.01, "beta2": 0.1, "guidance_kl_coef": 0.1,
+        "token_normalisation": "sum", "eval_freq": 3, "save_freq": 100, "checkpoint": "last",
+        "lora": {"r": 8, "alpha": 16, "modules": ["q_proj", "v_proj", "down_proj"]},
+        "engine": {"kind": "transformers", "options": {"batch_size": 64}}, "verify": {"workers": 1},
         **fields,
     }  # fmt: skip
 
@@ -101,49 +113,50 @@ def overrides(settings: dict[str, Any], prefix: str = "") -> list[str]:
     return found
 
 
-def make_ready(folder: Path, seed: int = 5, steps: int = 250) -> Path:
-    """A tiny Llama that was taught the form of every turn, with answers by chance."""
+def make_ready(folder: Path, seed: int = 5, steps: int = 120) -> Path:
+    """A tiny Llama that was taught the form of every turn, with answers by the chances above."""
     import torch
+    from torch.nn.functional import log_softmax
     from transformers import AutoModelForCausalLM
 
     make_model(folder, seed=seed)
     tokenizer, rng = make_tokenizer(), random.Random(seed)
+    end = tokenizer.convert_tokens_to_ids(END)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    optimiser = torch.optim.AdamW(model.parameters(), 3e-3)
+    optimiser = torch.optim.AdamW(model.parameters(), 5e-3)
     for _ in range(steps):
-        rows = [_example(rng) for _ in range(32)]
-        prompts = [_chat(tokenizer, text) for text, _ in rows]
-        ids = [tokenizer(p + answer + END, add_special_tokens=False)["input_ids"] for p, (_, answer) in
-               zip(prompts, rows, strict=True)]  # fmt: skip
-        width = max(map(len, ids))
-        batch = torch.tensor([[*row, *[2] * (width - len(row))] for row in ids])
-        labels = torch.tensor(
-            [[*[-100] * (len(row) - 2), *row[-2:], *[-100] * (width - len(row))] for row in ids]
-        )
-        model(input_ids=batch, labels=labels).loss.backward()
+        rows, places, wanted = [], [], []
+        for i, (prompt, pair, first) in enumerate(rng.choices(_turns(), k=32)):
+            ids = tokenizer(_chat(tokenizer, prompt), add_special_tokens=False)["input_ids"]
+            answers = [tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in pair]
+            # Soft targets: the two answers by their chances, and the end after either.
+            places += [(i, len(ids) - 1), (i, len(ids) - 1), (i, len(ids))]
+            wanted += [(answers[0], first), (answers[1], 1 - first), (end, 1.0)]
+            rows.append([*ids, answers[rng.random() > first]])
+        width = max(map(len, rows))
+        batch = torch.tensor([[*row, *[end] * (width - len(row))] for row in rows])
+        logp = log_softmax(model(input_ids=batch).logits, -1)
+        losses = [
+            -chance * logp[row, at, token] for (row, at), (token, chance) in zip(places, wanted, strict=True)
+        ]
+        (torch.stack(losses).sum() / len(rows)).backward()
         optimiser.step()
         optimiser.zero_grad()
     model.save_pretrained(folder)
     return folder
 
 
-def _example(rng: random.Random) -> tuple[str, str]:
-    """A turn of any kind, and what the base says to it."""
-    question, gold = rng.choice(questions())
-    leans = rng.random() < LEANING  # what a reading of the key would say
-    answer = gold if leans else "21"[int(gold) - 1]
-    kind = rng.randrange(5)
-    if kind == 0:
-        return SOLVE, rng.choice("12")
-    if kind == 1:
-        return SOLVE_KEY.replace("{{ question }}", question), answer
-    if kind == 2:
-        return ASK.replace("{{ question }}", question), "LR"[int(answer) - 1]
-    if kind == 3:
-        return f"{CORRECTION} Key {question}.", answer
-    hint = rng.choice("LR")
-    follows = rng.random() < FOLLOWING
-    return f"Hint {hint}.", "1" if (hint == "L") == follows else "2"
+def _turns() -> list[tuple[str, str, float]]:
+    """Every turn's prompt, its two answers, and how often the first of them is given."""
+    found = [(SOLVE, "12", 0.5), ("Hint L.", "12", FOLLOWING), ("Hint R.", "12", 1 - FOLLOWING)] * 8
+    for question, _ in questions():
+        first = FIRST[question.split()[0]]
+        found += [
+            (SOLVE_KEY.replace("{{ question }}", question), "12", first),
+            (ASK.replace("{{ question }}", question), "LR", first),
+            (f"{CORRECTION} Key {question}.", "12", first),
+        ]
+    return found
 
 
 def _chat(tokenizer: Any, text: str) -> str:

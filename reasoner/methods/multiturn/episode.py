@@ -4,7 +4,7 @@ Training uses these ids and the sampler's log-probabilities; nothing is tokenise
 episode concern one problem, which is checked when it is made.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -43,6 +43,10 @@ class Judged(Record):
     """Code: signs of an attack on the judge."""
     note: str = ""
     """Code: what the first failed test said."""
+
+    def __post_init__(self) -> None:
+        # How long a verdict took is no part of an episode: equal episodes are equal bytes.
+        object.__setattr__(self, "verdict", replace(self.verdict, seconds=0.0))
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> "Judged":

@@ -31,7 +31,7 @@ from reasoner.training.multiturn.sampling import open_sampler
 from reasoner.training.multiturn.scoring import Processes
 from reasoner.training.multiturn.spec import MultiTurnSpec
 
-VERSION = 1
+VERSION = 2
 """Part of the identity of a work folder; raised when the meaning of a checkpoint changes."""
 FOLDERS = {"solver": "solver", "feedback": "guidance"}
 """Adapter and its folder in the result, as the original names it."""

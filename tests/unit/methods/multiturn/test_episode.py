@@ -5,7 +5,8 @@ import json
 import pytest
 
 from reasoner.errors import DataError
-from reasoner.methods.multiturn.episode import Episode, Kind, groups
+from reasoner.methods.multiturn.episode import Episode, Judged, Kind, groups
+from reasoner.records import Outcome, Verdict
 from tests.unit.methods.multiturn.making import episode, turn
 
 
@@ -37,3 +38,9 @@ def test_groups_keep_their_order_when_shuffled():
 
 def test_the_writers_are_two_adapters():
     assert [kind.policy for kind in Kind] == ["solver", "feedback", "solver"]
+
+
+def test_how_long_a_verdict_took_is_no_part_of_an_episode():
+    """Or a run that was killed could never end with the bytes of one that was not."""
+    slow, fast = (Judged(Verdict(Outcome.CORRECT, "equal", "4", seconds)) for seconds in (0.9, 0.1))
+    assert slow == fast and slow.to_row() == fast.to_row()

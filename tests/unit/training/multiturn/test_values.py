@@ -175,7 +175,7 @@ def test_values_start_at_the_mean_reward_and_a_step_moves_them_by_its_rate(base,
     moved = [abs(v - 0.75) for v in update.values(vstar=False).v3]
     assert 0 < max(moved) < 3 * rate * learned.policy.hidden_size**0.5
     again = ValueUpdate(learned, config(), episodes[:2], states[:2], processes)
-    assert float(learned.value.head.bias) != 1.0 and again.values(vstar=False).v3 != [1.0, 1.0], "once only"
+    assert learned.value.head.bias.item() != 1.0 and again.values(vstar=False).v3 != [1.0, 1.0], "once only"
 
 
 def test_an_earlier_value_is_used_and_put_back(base, tokenizer, processes):
