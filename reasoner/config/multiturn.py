@@ -176,7 +176,8 @@ class MultiTurnConfig(Section):
     guidance_lr: float = Field(default=1e-6, gt=0)
     """Learning rate of the feedback writer's adapter."""
     value_lr: float = Field(default=1e-5, gt=0)
-    """Learning rate of the value network."""
+    """Learning rate of the value network. The shared head needs about 1e-3: one step moves V by about this times the
+    root of the model's width."""
     critic_lr: float = Field(default=2e-5, gt=0)
     """ArCHer: learning rate of the critic."""
     critic_lm: str = "base"
