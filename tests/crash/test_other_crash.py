@@ -127,7 +127,7 @@ def test_checkpoints_of_a_training(tmp_path: Path, mode: str) -> None:
             state = 3 * state + step
             folder = work / f"checkpoint-{step}"
             folder.mkdir()
-            for name in (*checkpoints.REQUIRED, "rng_state.pth"):
+            for name in (*checkpoints.REQUIRED, checkpoints.OPTIMISER_STATES[0], "rng_state.pth"):
                 text = (
                     json.dumps({"best_global_step": max(1, step - 1)})
                     if name.endswith(".json")

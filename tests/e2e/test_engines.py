@@ -136,9 +136,9 @@ def test_stop_strings_end_a_completion_and_are_cut_off(name: str, engines: dict[
 def test_a_choice_is_one_of_those_given_and_ends_there(name: str, engines: dict[str, Engine]) -> None:
     """Beside free requests in one batch; a random model would never spell a name by itself."""
     names, others = ("Sub-questioning:", "Program of Thought:"), ("Pro", "Chain of Thought:")
-    requests = [ask(temperature=1.0, tokens=32, index=i, choices=names) for i in range(24)]
-    requests[1::3] = [ask(temperature=1.0, tokens=32, index=i) for i in range(1, 24, 3)]
-    requests[2::3] = [ask(temperature=1.0, tokens=32, index=i, choices=others) for i in range(2, 24, 3)]
+    requests = [ask(temperature=1.0, tokens=32, index=i, choices=names) for i in range(96)]
+    requests[1::3] = [ask(temperature=1.0, tokens=32, index=i) for i in range(1, 96, 3)]
+    requests[2::3] = [ask(temperature=1.0, tokens=32, index=i, choices=others) for i in range(2, 96, 3)]
     drawn = answers(engines[name], requests)
     texts = [c.text for c in drawn]
     assert set(texts[0::3]) == set(names) and set(texts[2::3]) <= set(others)

@@ -8,7 +8,8 @@ import pytest
 from reasoner.errors import TrainingError
 from reasoner.training import checkpoints
 
-FILES = [*checkpoints.REQUIRED, "rng_state.pth", "tokenizer.json"]
+NEEDED = [*checkpoints.REQUIRED, checkpoints.OPTIMISER_STATES[0], "rng_state.pth"]
+FILES = [*NEEDED, "tokenizer.json"]
 
 
 def make(work: Path, step: int, best: int | None = None, sealed: bool = True) -> Path:
@@ -22,7 +23,7 @@ def make(work: Path, step: int, best: int | None = None, sealed: bool = True) ->
     return folder
 
 
-@pytest.mark.parametrize("name", [*checkpoints.REQUIRED, "rng_state.pth"])
+@pytest.mark.parametrize("name", NEEDED)
 def test_a_checkpoint_without_a_needed_file_is_not_sealed(tmp_path: Path, name: str) -> None:
     folder = make(tmp_path, 3, sealed=False)
     (folder / name).unlink()
