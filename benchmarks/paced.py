@@ -4,6 +4,7 @@ A trainer's own loop runs as it is: a callback waits before each optimiser step 
 seconds of each part. Seconds that no part claims are `other`.
 """
 
+import argparse
 import contextlib
 import importlib.metadata
 import json
@@ -121,6 +122,11 @@ def machine() -> dict[str, Any]:
     """Revision, versions, card: what a number was measured with."""
     import torch
 
+    return {**software(), "card": torch.cuda.get_device_name() if torch.cuda.is_available() else None}
+
+
+def software() -> dict[str, Any]:
+    """The same without the card, which it takes torch to ask."""
     versions = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -133,10 +139,15 @@ def machine() -> dict[str, Any]:
         "git": sha,
         "python": platform.python_version(),
         "versions": versions,
-        "card": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
     }
+
+
+def settings_of(given: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of a benchmark as its result keeps them; of the model its name."""
+    shown = {name: str(v) if isinstance(v, Path) else v for name, v in vars(given).items()}
+    return {**shown, "model": given.model.name}
 
 
 def write(result: dict[str, Any], out: Path | None) -> None:

@@ -29,7 +29,18 @@ from pathlib import Path
 from typing import Any
 
 from grpo_side import MODULES, source, weights
-from paced import GIB, Finished, device_memory, machine, median_interval, own_memory, pace, run_paced, write
+from paced import (
+    GIB,
+    Finished,
+    device_memory,
+    machine,
+    median_interval,
+    own_memory,
+    pace,
+    run_paced,
+    settings_of,
+    write,
+)  # fmt: skip
 
 from reasoner.config.planner import GrpoConfig, RewardConfig, WorkerConfig
 from reasoner.config.smart import EngineConfig, LoraConfig, SamplingConfig
@@ -295,10 +306,8 @@ def main() -> int:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as room:
         found = measure(given, given.logs or Path(room))
-    shown = {k: str(v) if isinstance(v, Path) else v for k, v in vars(given).items()}
-    shown["model"] = given.model.name
     rows = found.pop("shapes")
-    result = {"benchmark": "planner_step", **found, "settings": shown, "bar": BAR}
+    result = {"benchmark": "planner_step", **found, "settings": settings_of(given), "bar": BAR}
     result["seconds_in_all"] = round(time.monotonic() - started, 1)
     result["summary"] = {word: summary(steps) for word, steps in rows.items()}
     result["steps"] = rows

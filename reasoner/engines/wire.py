@@ -9,6 +9,7 @@ import json
 import select
 import socket
 import struct
+from pathlib import Path
 from typing import Any
 
 from reasoner import errors
@@ -77,6 +78,11 @@ def settings_row(settings: EngineSettings) -> dict[str, Any]:
         "max_lora_rank": settings.max_lora_rank,
         "options": dict(settings.options),
     }
+
+
+def settings_from_row(row: dict[str, Any]) -> EngineSettings:
+    """What `settings_row` wrote."""
+    return EngineSettings(**{**row, "model_path": Path(row["model_path"])})
 
 
 def request_from_row(row: dict[str, Any]) -> GenerationRequest:

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from reasoner.engines.protocol import EngineSettings, PolicyEngine
+from reasoner.engines.protocol import PolicyEngine
 from reasoner.engines.start import build_engine
-from reasoner.engines.wire import Wire, error_row, request_from_row
+from reasoner.engines.wire import Wire, error_row, request_from_row, settings_from_row
 from reasoner.errors import EngineError
 from reasoner.records import GenerationRequest
 
@@ -56,7 +56,7 @@ class Worker:
         self._reader.start()
         self._writer.start()
         try:
-            engine = build_engine(_settings(self._inbox.get()["settings"]))
+            engine = build_engine(settings_from_row(self._inbox.get()["settings"]))
         except BaseException as error:
             traceback.print_exc()
             self._outbox.put({"op": "error", "error": error_row(error)})
@@ -148,10 +148,6 @@ class Worker:
                 return message
             done.extend(message["done"])
         return None
-
-
-def _settings(row: dict[str, Any]) -> EngineSettings:
-    return EngineSettings(**{**row, "model_path": Path(row["model_path"])})
 
 
 def main(path: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.engines.protocol import EngineSettings
-from reasoner.engines.wire import completion_from_row, request_from_row, settings_row
+from reasoner.engines.wire import completion_from_row, request_from_row, settings_from_row, settings_row
 from reasoner.errors import DataError
 from reasoner.ids import content_hash, file_hash
 from reasoner.ledger.lines import body_of, pack
@@ -110,9 +110,8 @@ class Job:
         if content is None:
             raise DataError(f"there is no job at {place.uri}: {JOB} is missing")
         facts = json.loads(content)
-        row = facts["settings"]
-        settings = EngineSettings(**{**row, "model_path": Path(row["model_path"])})
         adapters = {name: Path(path) for name, path in facts["adapters"].items()}
+        settings = settings_from_row(facts["settings"])
         return cls(place, settings, facts["fingerprint"], adapters, facts["shards"])
 
     def shards(self) -> list[Shard]:
