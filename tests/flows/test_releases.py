@@ -33,6 +33,7 @@ from reasoner.store import open_ref
 from tests.flows.test_pools import Services
 from tests.support.hub_server import TOKEN, serve_hub
 from tests.support.releases import asked
+from tests.support.services import ask
 from tests.support.tiny_llama import make_model
 
 pytestmark = [pytest.mark.flows, pytest.mark.timeout(1800)]
@@ -204,17 +205,11 @@ def test_a_drop_fails_the_run_and_is_told_by_event_and_notification(
 
 
 def events(url: str, since: datetime) -> list[dict[str, Any]]:
-    import httpx
-
     wanted = {
-        "filter": {
-            "event": {"name": ["reasoner.release.regressed"]},
-            "occurred": {"since": since.isoformat(), "until": datetime.now(UTC).isoformat()},
-        }
+        "event": {"name": ["reasoner.release.regressed"]},
+        "occurred": {"since": since.isoformat(), "until": datetime.now(UTC).isoformat()},
     }
-    reply = httpx.post(f"{url}/events/filter", json=wanted, timeout=60)
-    reply.raise_for_status()
-    return list(reply.json()["events"])
+    return list(ask("POST", f"{url}/events/filter", filter=wanted)["events"])
 
 
 def wait_for(what: Any) -> Any:
@@ -282,8 +277,6 @@ def services(folder: Path, release: Release) -> Iterator[Services]:
 
 
 def test_the_schedule_is_deployed_fires_and_flags_a_planted_drop(home: Path, services: Services) -> None:
-    import httpx
-
     deployed = services.get("deployments/name/nightly/nightly")
     (schedule,) = deployed["schedules"]  # type: ignore[index]
     assert (
@@ -298,10 +291,9 @@ def test_the_schedule_is_deployed_fires_and_flags_a_planted_drop(home: Path, ser
     # Again and again: a busy machine may have made a plan only after the first of these moments.
     soon = {"interval": 20, "anchor_date": (since + timedelta(seconds=8)).isoformat()}
     address = f"{services.url}/deployments/{deployed['id']}"  # type: ignore[index]
-    changed = {"schedule": soon, "active": True, "slug": "nightly"}
-    httpx.patch(f"{address}/schedules/{schedule['id']}", json=changed, timeout=60).raise_for_status()
+    ask("PATCH", f"{address}/schedules/{schedule['id']}", schedule=soon, active=True, slug="nightly")
     # The scheduler's own work, now and not at its next turn; a server that cannot plan says so here.
-    httpx.post(f"{address}/schedule", json={"min_runs": 3}, timeout=60).raise_for_status()
+    ask("POST", f"{address}/schedule", min_runs=3)
 
     def ended() -> Any:
         runs = services.get("flow_runs/filter", sort="EXPECTED_START_TIME_ASC", limit=50)

@@ -36,6 +36,16 @@ def eventually(look: Callable[[], Found], what: str, seconds: float = PATIENCE) 
     return found
 
 
+def ask(method: str, url: str, **body: object) -> Any:
+    """What a Prefect server answers, asked again while it says 503: another held SQLite's lock for too long."""
+    deadline = time.monotonic() + PATIENCE
+    while (reply := httpx.request(method, url, json=body or None, timeout=60)).status_code == 503:
+        assert time.monotonic() < deadline, f"still busy after {PATIENCE} s: {url}"
+        time.sleep(0.5)
+    reply.raise_for_status()
+    return reply.json() if reply.content else None
+
+
 class Services:
     """Commands with the environment of one `reasoner up`, and questions to its server."""
 
@@ -67,13 +77,7 @@ class Services:
             )  # fmt: skip
 
     def get(self, path: str, **body: object) -> Any:
-        reply = (
-            httpx.post(f"{self.url}/{path}", json=body, timeout=60)
-            if body
-            else httpx.get(f"{self.url}/{path}", timeout=60)
-        )
-        reply.raise_for_status()
-        return reply.json()
+        return ask("POST" if body else "GET", f"{self.url}/{path}", **body)
 
     def runs(self, **filters: object) -> list[dict[str, Any]]:
         body: dict[str, Any] = {"sort": "EXPECTED_START_TIME_ASC", "limit": 200}
