@@ -183,8 +183,8 @@ class Ours(Side):
         model, sampler = self.trainer.accelerator.unwrap_model(self.trainer.model), self.sampler
         steps = [drift.to_row() for drift in self.gate.history]
         asked = [self._ask("", text, 0.0) for text in self.prompts]
-        sampler.sample(asked)  # fills the prefix cache: the later two are alike
-        before = [s.token_ids for s in sampler.sample(asked)]
+        # Sleep empties the prefix cache; a prompt computed whole rounds otherwise than one looked up.
+        cold, before = [[s.token_ids for s in sampler.sample(asked)] for _ in range(2)]
         drawn = [self._ask(POLICY, text, 1.0) for text in self.prompts]
         sampler.sync(POLICY, model)
         same = self._apart(model, sampler.sample(drawn))
@@ -201,12 +201,15 @@ class Ours(Side):
         sampler.rest()
         asleep = device_memory()
         sampler.wake()
-        woken = [s.token_ids for s in sampler.sample(asked)]
+        cold_again, woken = [[s.token_ids for s in sampler.sample(asked)] for _ in range(2)]
         return {
             "step_0_difference": steps[0], "differences": [s["mean"] for s in steps],
             "difference_before_update": same, "difference_old_adapter": old, "difference_new_adapter": new,
             "samples_with_new_adapter": new < old / 4, "base_same_tokens": after == before,
-            "base_same_tokens_after_sleep": woken == before, "base_tokens": sum(map(len, before)),
+            "base_same_tokens_after_sleep": woken == before,
+            "base_same_tokens_cold_after_sleep": cold_again == cold,
+            "base_same_answers_cold_and_warm": sum(a == b for a, b in zip(cold, before, strict=True)) / len(cold),
+            "base_tokens": sum(map(len, before)),
             "trainer_base_changed": self.base_moved(model), "device_asleep": asleep, "device_awake": device_memory(),
             "engine_restarts": sampler.restarts,
         }  # fmt: skip
