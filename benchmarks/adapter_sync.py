@@ -1,0 +1,138 @@
+"""What sending an adapter to the engine takes, by part: read off the trainer, write, read and activate in vLLM.
+
+    python benchmarks/adapter_sync.py MODEL_FOLDER [--rank 16] [--repeats 10] [--profile 25] [--out F]
+        [--options '{"gpu_memory_utilization": 0.3}']
+
+The trainer's model and the engine stand in one process, so that `--profile N` can name the N functions in which vLLM
+spends the time. Every repeat sends new weights under the same name, as a training does, and has a token generated with
+them. The first send, which fills caches, is reported apart.
+
+Covers one adapter on one card. Does not cover the wire to an engine in a process of its own, which carries a path only.
+"""
+
+import argparse
+import cProfile
+import itertools
+import json
+import os
+import pstats
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from paced import machine, median_interval, settings_of, write  # noqa: E402
+
+from reasoner.config.training import LoraConfig  # noqa: E402
+from reasoner.engines.protocol import EngineSettings, PolicyEngine  # noqa: E402
+from reasoner.engines.start import build_engine  # noqa: E402
+from reasoner.onpolicy.adapters import AdapterFolder, adapter_tensors  # noqa: E402
+from reasoner.records import GenerationRequest, Sampling  # noqa: E402
+from reasoner.training import runtime  # noqa: E402
+from reasoner.training.trainer import present_modules  # noqa: E402
+
+NAME = "policy"
+PARTS = ("off_the_trainer", "written", "in_the_engine", "first_token")
+
+
+def main(arguments: list[str]) -> int:
+    given = arguments_of(arguments)
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    import torch
+
+    cuda = torch.cuda.is_available()
+    dtype = "bfloat16" if cuda else "float32"
+    options = json.loads(given.options)
+    settings = EngineSettings(
+        "vllm", given.model, dtype, adapters=True, max_lora_rank=given.rank, options=options
+    )
+    engine = build_engine(settings)
+    model = trainer_model(given.model, dtype, given.rank, "cuda" if cuda else "cpu")
+    profile = cProfile.Profile() if given.profile else None
+    with tempfile.TemporaryDirectory() as parent, AdapterFolder(memory(Path(parent))) as folder:
+        sends = [send(engine, model, folder, profile if n else None) for n in range(given.repeats + 1)]
+    sent = adapter_tensors(model, "default", "bfloat16").values()
+    result: dict[str, Any] = {
+        "settings": settings_of(given), **machine(),
+        "megabytes": round(sum(t.numel() * t.element_size() for t in sent) / 1e6, 1), "tensors": len(sent),
+        "first_send": sends[0],
+        **{part: median_interval([s[part] for s in sends[1:]]) for part in (*PARTS, "sync")},
+    }  # fmt: skip
+    if profile is not None:
+        pstats.Stats(profile, stream=sys.stderr).sort_stats("cumulative").print_stats(given.profile)
+    engine.close()
+    write(result, given.out)
+    return 0
+
+
+def memory(otherwise: Path) -> Path:
+    """Where the product writes adapters: main memory with names, where there is any."""
+    shared = Path("/dev/shm")
+    return shared if os.access(shared, os.W_OK) else otherwise
+
+
+def trainer_model(folder: Path, dtype: str, rank: int, device: str) -> Any:
+    from peft import LoraConfig as Peft
+    from peft import get_peft_model
+
+    base = runtime.load_model(folder, dtype)
+    modules = present_modules(base, LoraConfig().modules)
+    return get_peft_model(base, Peft(r=rank, lora_alpha=2 * rank, target_modules=modules)).to(device)
+
+
+def send(
+    engine: PolicyEngine, model: Any, folder: AdapterFolder, profile: cProfile.Profile | None
+) -> dict[str, float]:
+    """Seconds of each part of one send of changed weights."""
+    import torch
+
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.02)
+    marks = [_now()]
+    adapter_tensors(model, "default", "bfloat16")
+    marks.append(_now())
+    path = folder.write(NAME, model)
+    marks.append(_now())
+    if profile:
+        profile.enable()
+    engine.load_adapter(NAME, path)
+    if profile:
+        profile.disable()
+    marks.append(_now())
+    list(engine.generate([GenerationRequest("1", "2 + 2 =", Sampling(0.0, max_tokens=1), adapter=NAME)]))
+    marks.append(_now())
+    folder.remove(path)
+    off, both, loaded, token = (b - a for a, b in itertools.pairwise(marks))
+    parts = (off, both - off, loaded, token)
+    return {**dict(zip(PARTS, parts, strict=True)), "sync": both + loaded}
+
+
+def _now() -> float:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def arguments_of(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--options", default="{}", help="options of the engine as JSON")
+    parser.add_argument("--profile", type=int, default=0, metavar="N")
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
