@@ -47,6 +47,9 @@ class TrainConfig(Section):
     """Precision of the merged model's weights on disk."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
+    compile: bool = False
+    """Compile each layer of the model with `torch.compile`: less of the host's time a step, a minute more at the start.
+    Worth it where a step waits for the host and there are hundreds of them. Needs a C compiler; not with `fsdp`."""
     nf4_above_gib: float | None = Field(default=None, ge=0)
     """A base whose weights take more GiB than this in bfloat16 is held in 4-bit NF4 while its adapter is trained
     (QLoRA, arXiv 2305.14314); the adapter is merged into the full weights. Unset never does, 0 always."""

@@ -191,6 +191,8 @@ def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None])
     from accelerate import PartialState
 
     started = time.monotonic()
+    if spec.train.compile and spec.processes > 1 and spec.sharding == "fsdp":
+        raise UsageError("train.compile=true can't compile layers that are divided; set compute.sharding=ddp")
     device = runtime.pick_device(spec.device)
     runtime.require_devices(device, spec.processes)
     if device == "cpu" and spec.processes > 1:

@@ -52,6 +52,19 @@ def present_modules(model: Any, wanted: tuple[str, ...]) -> list[str]:
     return found
 
 
+def compile_layers(model: Any) -> None:
+    """Have each decoder layer of a PEFT model compiled at its first call, once for records of any length.
+
+    The layers are alike, so the first one's compilation serves the others. Names of weights stay as they are.
+    """
+    kinds = set(model.get_base_model()._no_split_modules or ())
+    layers = [module for module in model.modules() if type(module).__name__ in kinds]
+    if not layers:
+        raise ModelError("This model does not name its layers, so train.compile=true can't compile them")
+    for layer in layers:
+        layer.compile(dynamic=True)
+
+
 def trainer_config(
     spec: SftSpec, batch: Batch, device: str, evaluate: bool, packed: bool, tracked: bool
 ) -> Any:
@@ -121,6 +134,10 @@ def ordered_trainer(sampler: Any, **arguments: Any) -> Any:
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
             return sampler if sampler is not None else super()._get_train_sampler(train_dataset)
 
+        def floating_point_ops(self, inputs: Any) -> int:
+            """Nothing reads the count, and Transformers walks through all weights for it in each micro-step."""
+            return 0
+
     return OrderedTrainer(**arguments)
 
 
@@ -183,6 +200,8 @@ class Job:
                 weight.requires_grad
             ):  # TRL rounds the adapter of a 4-bit base to bfloat16, which would lose small steps
                 weight.data = weight.data.float()
+        if spec.train.compile:
+            compile_layers(trainer.model)
         for rows, data in ((self.train, trainer.train_dataset), (self.validation, trainer.eval_dataset)):
             if rows is not None:
                 own = cast(Any, data).select(

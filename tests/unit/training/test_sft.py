@@ -417,3 +417,24 @@ def test_other_inputs_start_anew(base: Path, tmp_path: Path) -> None:
         run = Run(replace(changed, output=tmp_path / f"out{number}"))
         assert [r["done"] for r in run.reports] == [1, 2]
         assert run.said("belong to other inputs")
+
+
+def test_compiled_layers_train_to_the_same_losses(base: Path, tmp_path: Path) -> None:
+    """Wrong if compiling changes what is learnt, renames weights, or compiles each layer anew."""
+    from torch._dynamo.utils import counters
+
+    examples = tiny.make_examples(8)
+    plain = Run(tiny.make_spec(base, tmp_path / "plain", examples, epochs=2))
+    counters.clear()
+    compiled = Run(tiny.make_spec(base, tmp_path / "compiled", examples, epochs=2, compile=True))
+    assert counters["stats"]["unique_graphs"] >= 1, "something was compiled"
+    assert counters["frames"]["total"] <= 2, "the layers share what the first ones compiled"
+    assert compiled.losses == pytest.approx(plain.losses, rel=1e-4)
+    assert compiled.losses[-1] < compiled.losses[0]
+    assert compiled.weights.keys() == plain.weights.keys()
+
+
+def test_layers_that_are_divided_are_not_compiled(base: Path, tmp_path: Path) -> None:
+    spec = tiny.make_spec(base, tmp_path, tiny.make_examples(8), compile=True)
+    with pytest.raises(UsageError, match=r"train\.compile=true .* compute\.sharding=ddp"):
+        Run(replace(spec, processes=2, sharding="fsdp"))
