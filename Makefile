@@ -15,7 +15,7 @@ demo: install
 
 # Two workers, each a test file at a time: most of a test's time is a child process that starts.
 test: install lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=25
 
 test-long: install
 	$(BIN)/python -m pytest -m long

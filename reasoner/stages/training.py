@@ -1,6 +1,6 @@
 """Supervised fine-tuning of an adapter and its merge into the base, each in a child process."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from reasoner.config.training import share_of
 from reasoner.errors import TrainingError
 from reasoner.methods.smart.records import SolutionRecord
 from reasoner.preflight.template import require_prefix
+from reasoner.problems.word_problems import generate
 from reasoner.prompts import Attempt, ChatRenderer, completion, load_template
 from reasoner.records import TrainingExample
 from reasoner.store.rows import read_rows, write_rows
@@ -79,6 +80,12 @@ def train(
     return {"training": done.training, "metrics": done.metrics}
 
 
+def parity_questions(trained_on: Iterable[str]) -> list[str]:
+    """PARITY_PROMPTS distinct questions: of the records, and generated ones where these are too few."""
+    generated = (problem.question for problem in generate(PARITY_PROMPTS, 0))
+    return list(dict.fromkeys([*trained_on, *generated]))[:PARITY_PROMPTS]
+
+
 def merge(
     out: Path,
     bench: Workbench,
@@ -91,10 +98,8 @@ def merge(
     """Merge the adapter into the model that it was trained on; fails where the merged model answers otherwise."""
     renderer = ChatRenderer(model.path)
     template = load_template(prompt.template)
-    questions = list(dict.fromkeys(row["question"] for row in read_rows(records / "train.jsonl")))[
-        :PARITY_PROMPTS
-    ]
-    prompts = tuple(renderer.render(template.messages(question)).text for question in questions)
+    asked = parity_questions(row["question"] for row in read_rows(records / "train.jsonl"))
+    prompts = tuple(renderer.render(template.messages(question)).text for question in asked)
     spec = MergeSpec(
         base=model.path, base_name=model.name, base_fingerprint=model.fingerprint, adapter=adapter, output=out,
         work=bench.work / "merge", prompts=prompts, dtype=dtype, add_special_tokens=not renderer.has_chat_template,

@@ -9,7 +9,7 @@ from reasoner.methods.smart.records import REFINE, SolutionRecord
 from reasoner.prompts import Attempt, ChatRenderer
 from reasoner.records import Problem, Strategy
 from reasoner.stages import policy
-from reasoner.stages.training import examples
+from reasoner.stages.training import PARITY_PROMPTS, examples, parity_questions
 
 OWNER = Problem.make("None of 3 boxes is full. How many are?", "0", "toy")
 
@@ -28,3 +28,9 @@ def test_training_sees_the_prompt_that_the_policy_is_asked_with(tmp_path: Path, 
     (ask,) = policy.asks([OWNER], {OWNER.id: [(Attempt(Strategy.COT, "It is 3."),)]}, how, tmp_path, 0)
     assert example.prompt == ask.prompt and ("It is 3." in ask.prompt) is (context == "full")
     assert example.completion.startswith("Program of Thought: answer = 0")
+
+
+def test_a_merge_after_few_records_is_still_compared_on_enough_questions() -> None:
+    assert parity_questions(str(i) for i in range(20)) == [str(i) for i in range(PARITY_PROMPTS)]
+    few = parity_questions(["a", "a", "b"])
+    assert few[:2] == ["a", "b"] and len(set(few)) == len(few) == PARITY_PROMPTS
