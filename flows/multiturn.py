@@ -1,8 +1,10 @@
 """Multi-turn reinforcement learning: attempt, feedback, refinement (METHODS 3).
 
-problems ─┬─ baseline evaluation ────────────────────────┬─ report
-base ─────┴─ train (validates as it goes) ─┬─ evaluation ─┤
-                                           └─ controls ───┘
+problems ─┬─ train (validates as it goes) ─┬─ evaluation ─┬─ report
+base ─────┤                                └─ controls ───┤
+          └─ baseline evaluation ─────────────────────────┘
+
+The baseline is measured after the training, so that one start of the engine serves it, the evaluation and the controls.
 """
 
 from prefect import flow
@@ -48,8 +50,8 @@ def multiturn(
         )
 
         measured = config.measured()
-        baseline = stages.evaluate(problems, base, correction, None, measured)
         trained = stages.train(problems, base, correction, learned)
+        baseline = stages.evaluate(problems, base, correction, None, measured)
         final = stages.evaluate(problems, base, correction, trained, measured)
         names = tuple(controls_of(config))
         controls = tuple(

@@ -1,8 +1,10 @@
 """The planner: learn to plan for a frozen worker (METHODS 4).
 
 questions ─┬─ candidates ─ targets ─ warm start ─ plans ─ gate ─┐
-base model ┴────────────────────────────────────────────── GRPO ┴─┬─ merge
-                                                                  └─ arms ─ evaluation ─ report ─ (publish)
+base model ┴────────────────────────────────────────────── GRPO ┴─┬─ arms ─ evaluation ─ report ─ (publish)
+                                                                  └─ merge
+
+The merged model comes last: it is large, and a run that is cut short should have its evaluation.
 """
 
 from prefect import flow
@@ -55,7 +57,6 @@ def planner(
             adapters.append(grpo(config, problems, base, start))
 
         trained = adapters[-1]
-        model = stages.merge(base, trained, problems, config.prompt, config.merge_dtype)
         runs = {
             name: evaluation_runs(config, problems, base, trained, name)
             for name in config.data.evaluation_names
@@ -65,6 +66,7 @@ def planner(
         )
         scored = tuple(overlap.Scored(name, "", made) for name, made in runs.items())
         clean = overlap.scores(checked, scored, config.evaluation.confidence)
+        model = stages.merge(base, trained, problems, config.prompt, config.merge_dtype)
         report = stages.report(
             pipeline, problems, base, records, gate, tuple(adapters), evaluations, config.seed, clean
         )

@@ -65,6 +65,8 @@ class VerifiedRefSerializer(Serializer):
         if "error" in row:
             raise ArtifactError(f"the stage failed: {row['error']}")
         ref = ArtifactRef.from_row(row)
+        if in_run():
+            ref = current().store.here(ref)
         verify_ref(ref)
         if in_run():  # under the stage's lock, which housekeeping takes before it removes
             touch_ref(ref)

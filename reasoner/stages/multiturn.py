@@ -1,5 +1,6 @@
 """The work of the multi-turn stages: problems, training, greedy evaluation of both turns, controls."""
 
+import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -28,6 +29,8 @@ from reasoner.workbench import ModelFolder, Workbench
 
 PARTS = ("train", "validation", "test")
 EPISODES, EVALUATION = "episodes.jsonl", "evaluation.json"
+TIMES = "times.jsonl"
+"""Seconds by part of each iteration, kept with the run's logs: equal trainings take different times."""
 
 
 def fingerprint(problems: ProblemsConfig) -> dict[str, Any]:
@@ -79,6 +82,8 @@ def train(
     )  # fmt: skip
     with bench.engines.without_engine():
         done = run_multiturn(spec, bench.logs / f"train-{bench.work.name}.log", bench.child_progress)
+    if (spec.work / TIMES).is_file():
+        shutil.copyfile(spec.work / TIMES, bench.logs / f"times-{bench.work.name}.jsonl")
     training = {k: v for k, v in done["training"].items() if k not in ("config", "schema")}
     return {"training": training, "metrics": done["metrics"]}
 

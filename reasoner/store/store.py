@@ -127,6 +127,15 @@ class Store:
         self.open(ref, full)
         return _read_manifest(self._target(ref.kind, ref.digest))
 
+    def here(self, ref: ArtifactRef) -> ArtifactRef:
+        """The same artifact at this store's address, where this folder holds it; else the reference as it is.
+
+        A home folder that was copied to another place or machine brings references to the old one.
+        """
+        if self.remote is None and (self._target(ref.kind, ref.digest) / MANIFEST).is_file():
+            return self._ref(ref.kind, ref.digest)
+        return ref
+
     def manifest(self, ref: ArtifactRef) -> Manifest:
         """What it consists of and how it was made; the files are not checked. Raises ArtifactError."""
         target = self._target(ref.kind, ref.digest)

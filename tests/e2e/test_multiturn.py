@@ -88,10 +88,12 @@ def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(ready: Path, tmp_p
 
 
 def test_two_processes_learn_what_one_does(ready: Path, tmp_path: Path) -> None:
-    """Gradients are summed over processes: after two iterations the adapters agree up to rounding."""
+    """Gradients are summed over processes: losses and gradients agree up to rounding in both iterations, and so do the
+    adapters as a whole. Not every weight by itself: Adam moves one whose gradient is rounding by any part of its rate.
+    """
     from safetensors.torch import load_file
 
-    made = {}
+    made, told = {}, {}
     for processes in (1, 2):
         fields = {
             "iterations": 2,
@@ -106,9 +108,14 @@ def test_two_processes_learn_what_one_does(ready: Path, tmp_path: Path) -> None:
             part: load_file(spec.output / part / "adapter_model.safetensors")
             for part in ("solver", "guidance")
         }
+        told[processes] = read_rows(spec.output / "metrics.jsonl")
+    for one, two in zip(told[1], told[2], strict=True):
+        for name in (f"{part}_{what}" for part in ("solver", "feedback") for what in ("grad_norm", "loss")):
+            assert one[name] == pytest.approx(two[name], rel=1e-2, abs=1e-5), (one["step"], name)
     for part in ("solver", "guidance"):
-        for name, tensor in made[1][part].items():
-            assert float((tensor - made[2][part][name]).abs().max()) < 2e-4, (part, name)
+        apart = sum(float((t - made[2][part][n]).square().sum()) for n, t in made[1][part].items())
+        moved = sum(float(t.square().sum()) for n, t in made[1][part].items() if "lora_B" in n)
+        assert apart < 1e-4 * moved, part
 
 
 def test_a_context_too_short_and_an_unreadable_spec_are_told_in_a_line(ready: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The stage decorator on a real server: cached by content, re-made when the artifact is gone, once for two callers."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -81,6 +82,19 @@ def test_a_changed_key_with_equal_content_stops_there() -> None:
     assert pipeline() != first
     prompt["text"] = "first"
     assert pipeline() == first and calls["join"] == 2
+
+
+def test_a_home_that_was_copied_elsewhere_computes_nothing(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = pipeline()
+    for part in ("artifacts", "results"):
+        shutil.copytree(home / part, tmp_path / "elsewhere" / part)
+    home.rename(tmp_path / "gone")
+    monkeypatch.setenv("REASONER_HOME", str(tmp_path / "elsewhere"))
+    found = pipeline()
+    assert calls == {"source": 1, "other": 1, "join": 1}
+    assert found.digest == first.digest and open_ref(found).is_relative_to(tmp_path / "elsewhere")
 
 
 @pytest.mark.parametrize("damage", ["delete", "alter", "manifest"])

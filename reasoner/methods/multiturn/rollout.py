@@ -1,7 +1,7 @@
 """Rolls out episodes: B problems times G trajectories, all of a turn in one engine call (METHODS 3.1).
 
 Feedback is written for every attempt, right or wrong, without telling the writer which. Attempts are judged while the
-feedback is being written.
+feedback is being written, and feedback is searched for the answer while refinements are.
 """
 
 from collections.abc import Callable, Sequence
@@ -109,6 +109,7 @@ class Rollouts:
     def second_turns(self, first: Attempted, seed: int, advice: Advice = "model") -> list[Episode]:
         """Feedback and refinement of given first turns. Raises UsageError for advice that needs a writer."""
         feedback = self._feedback(first, seed) if advice in ("model", "shuffled") else None
+        leaks = self._leaks(first, feedback) if feedback is not None and advice == "model" else None
         texts = self._advice(first, feedback, advice, seed)
         wanted: list[tuple[str, int, list[Message]]] = []
         for problem, index, turn, text in zip(first.problems, first.indices, first.turns, texts, strict=True):
@@ -117,12 +118,11 @@ class Rollouts:
             wanted.append((problem.id, index, messages))
         refined = self._say(self.solver, Kind.REFINEMENT, wanted, seed)
         judged = self._judged(first.problems, refined)
-        leaks = self._leaks(first, feedback) if feedback is not None and advice == "model" else None
         done = [replace(t, judged=j) for t, j in zip(refined, judged.result(), strict=True)]
+        told = leaks.result() if leaks is not None else [(None, None)] * len(done)
         return [
             Episode(
-                problem.id, first.indices[i], turn, feedback[i] if feedback else None, done[i], texts[i],
-                *(leaks[i] if leaks else (None, None)),
+                problem.id, first.indices[i], turn, feedback[i] if feedback else None, done[i], texts[i], *told[i]
             )
             for i, (problem, turn) in enumerate(zip(first.problems, first.verdicts(), strict=True))
         ]  # fmt: skip
@@ -169,15 +169,19 @@ class Rollouts:
         texts = [self.solver.clipped(turn.text, self.writer.sampling.max_tokens) for turn in feedback]
         return exchanged(texts, [p.id for p in first.problems], seed) if advice == "shuffled" else texts
 
-    def _leaks(self, first: Attempted, feedback: list[Turn]) -> list[tuple[bool, bool]]:
-        """Whether each feedback holds the answer, and whether nothing before it did."""
+    def _leaks(self, first: Attempted, feedback: list[Turn]) -> "Future[list[tuple[bool, bool]]]":
+        """Whether each feedback holds the answer, and whether nothing before it did; known while turn 2 is written."""
         texts = (
             _paired(first.problems, feedback),
             _paired(first.problems, first.turns),
             [(p, p.question) for p in first.problems],
         )
-        told, known, asked = (self._judge.submit(self.environment.reveals, rows).result() for rows in texts)
-        return [(g, g and not z and not x) for g, z, x in zip(told, known, asked, strict=True)]
+
+        def look() -> list[tuple[bool, bool]]:
+            told, known, asked = map(self.environment.reveals, texts)
+            return [(g, g and not z and not x) for g, z, x in zip(told, known, asked, strict=True)]
+
+        return self._judge.submit(look)
 
     def _judged(self, problems: Sequence[Problem], turns: Sequence[Turn]) -> "Future[list[Judged]]":
         return self._judge.submit(self.environment.judge, _paired(problems, turns))

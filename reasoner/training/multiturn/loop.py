@@ -19,7 +19,7 @@ from reasoner.ids import derived_seed
 from reasoner.methods.multiturn.archer import Replay
 from reasoner.methods.multiturn.episode import Episode
 from reasoner.methods.multiturn.metrics import rollout_metrics
-from reasoner.onpolicy.parts import Parts
+from reasoner.onpolicy.parts import Part, Parts
 from reasoner.records import Problem
 from reasoner.store.rows import dump_row, iter_rows, read_rows, write_rows
 from reasoner.training.multiturn import checkpointing
@@ -65,6 +65,7 @@ class Loop:
     def run(self) -> None:
         """From `state.step` to the end. Raises TrainingError, InfrastructureError and what engines raise."""
         self._forget_later()
+        self.parts.take()  # what came before is no iteration's time
         self._sync()
         if self.state.step == 0:
             self._validate()
@@ -151,7 +152,8 @@ class Loop:
             assert self.sampler is not None
             return self.sampler.validate(self.validation, derived_seed(self.config.seed, "validation"))
 
-        episodes = self._share(VALIDATIONS, f"{self.state.step:06d}", make)
+        with self.parts.part("validate"):
+            episodes = self._share(VALIDATIONS, f"{self.state.step:06d}", make)
         found = {"step": self.state.step, **rollout_metrics(episodes)}
         self.state.validations.append(found)
         second = f", turn 2 {found['acc_t2']:.3f}, Δ {found['delta']:+.3f}" if "acc_t2" in found else ""
@@ -164,7 +166,8 @@ class Loop:
 
     def _checkpoint(self) -> None:
         if self.processes.first:
-            checkpointing.save(self.work, self.learned, self.state, self.metric, KEPT_CHECKPOINTS)
+            with self.parts.part(Part.CHECKPOINT):
+                checkpointing.save(self.work, self.learned, self.state, self.metric, KEPT_CHECKPOINTS)
         self.processes.wait()
 
     def _check_unscored(self, episodes: Sequence[Episode]) -> None:
@@ -188,14 +191,16 @@ class Loop:
         if not self.processes.first:
             return
         # Times stand apart: metrics are a part of the result, and equal inputs give equal bytes.
-        times = {"step": metrics["step"], **{k: round(v, 4) for k, v in self.parts.take().items()}}
+        taken = self.parts.take_step()
+        seconds = {"wall": taken.wall, **taken.parts}
+        times = {"step": metrics["step"], **{k: round(v, 4) for k, v in seconds.items()}}
         for name, row in ((METRICS, metrics), (TIMES, times)):
             with (self.work / name).open("ab") as out:
                 out.write(dump_row(row) + b"\n")
         self.report(done=metrics["step"], total=self.config.steps, **metrics)
         keys = ("acc_t1", "acc_t2", "attempt_kl", "feedback_kl", "logprob_difference")
         shown = " ".join(f"{k} {metrics[k]:.3f}" for k in keys if k in metrics)
-        self._say(f"iteration {metrics['step']:.0f}/{self.config.steps} {shown}")
+        self._say(f"iteration {metrics['step']:.0f}/{self.config.steps} {shown} {taken.wall:.1f} s")
 
     def _say(self, line: str) -> None:
         if self.processes.first:

@@ -16,13 +16,14 @@ class Optimiser:
 
     def __init__(
         self, name: str, parameters: Sequence[Any], lr: float, max_grad_norm: float, warmup_steps: int = 0,
-        reduce: Any = None,
+        reduce: Any = None, epsilon: float = 1e-8,
     ) -> None:  # fmt: skip
+        """`epsilon` is Adam's: a gradient far below it, such as one of rounding alone, moves next to nothing."""
         import torch
 
         self.name, self.parameters = name, list(parameters)
         self._lr, self._max_norm, self._warmup, self._reduce = lr, max_grad_norm, warmup_steps, reduce
-        self._inner = torch.optim.AdamW(self.parameters, lr=lr, weight_decay=0.0)
+        self._inner = torch.optim.AdamW(self.parameters, lr=lr, eps=epsilon, weight_decay=0.0)
 
     def zero(self) -> None:
         """Forget gradients, of passes that were meant for other parts, too."""

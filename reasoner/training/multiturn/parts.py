@@ -15,6 +15,9 @@ from reasoner.training.multiturn.scoring import Processes
 from reasoner.training.multiturn.values import EncoderValue, SharedValue, snapshot
 
 WEIGHTS = "value.safetensors"
+EPSILON = {"value": 1e-5}
+"""V starts at the mean reward of the rollout that it first learns from, so its bias has a gradient of rounding alone in
+that step. With Adam's usual 1e-8 it moved by up to its whole rate, up or down by chance."""
 
 
 @dataclass
@@ -101,7 +104,9 @@ def build(
         rates = {**rates, "critic": (critic.parameters(), config.critic_lr)}
     reduce = processes.sum if processes.count > 1 else None
     optimisers = {
-        name: Optimiser(name, parameters, rate, config.max_grad_norm, config.warmup_steps, reduce)
+        name: Optimiser(
+            name, parameters, rate, config.max_grad_norm, config.warmup_steps, reduce, EPSILON.get(name, 1e-8)
+        )
         for name, (parameters, rate) in rates.items()
     }
     learned = Learned(policy, tokenizer, optimisers, MicroBatches(config.batch_size, log), value, critic)

@@ -355,3 +355,12 @@ def test_importing_the_store_loads_no_file_systems() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_a_reference_to_a_copied_store_is_found_in_the_copy(store: Store, tmp_path: Path) -> None:
+    ref, other = publish(store, {"a": b"1"}), publish(store, {"a": b"2"})
+    shutil.copytree(store.folder / "thing" / ref.digest, tmp_path / "copy" / "thing" / ref.digest)
+    copy = Store(tmp_path / "copy")
+    found = copy.here(ref)
+    assert found.content_id == ref.content_id and open_ref(found).is_relative_to(tmp_path / "copy")
+    assert copy.here(other) == other, "what was not copied is still named by its old address"

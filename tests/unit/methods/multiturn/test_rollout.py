@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 from hypothesis import given
@@ -68,6 +69,36 @@ def test_three_calls_of_the_engine_whatever_the_number_of_episodes(engine, math)
     assert len(episodes) == 12 and [len(batch) for batch in engine.batches] == [12, 12, 12]
     assert [{r.adapter for r in batch} for batch in engine.batches] == [{"solver"}, {"feedback"}, {"solver"}]
     assert [e.index for e in episodes[:5]] == [0, 1, 2, 3, 0]
+
+
+def test_judging_goes_on_while_the_engine_writes(engine, math, monkeypatch):
+    """Attempts are judged under the feedback's call, and feedback is searched for the answer under the refinement's."""
+    judged, searched, waited = Event(), Event(), []
+    monkeypatch.setattr(math, "judge", after(math.judge, judged))
+    monkeypatch.setattr(math, "reveals", after(math.reveals, searched))
+    generate = engine.generate
+
+    def slow(requests, *, logprobs=False):
+        wanted = [None, judged, searched][len(waited)]
+        waited.append(wanted is None or wanted.wait(20))
+        return generate(requests, logprobs=logprobs)
+
+    monkeypatch.setattr(engine, "generate", slow)
+    with rollouts(engine, math) as room:
+        episodes = room.episodes(PROBLEMS, 2, seed=7)
+    assert waited == [True, True, True] and all(e.leak is not None for e in episodes)
+
+
+def after(call, event):
+    """`call`, which sets `event` when it has ended."""
+
+    def called(rows):
+        try:
+            return call(rows)
+        finally:
+            event.set()
+
+    return called
 
 
 def test_every_turn_concerns_the_episodes_own_problem(engine, math):

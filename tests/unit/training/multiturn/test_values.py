@@ -178,6 +178,19 @@ def test_values_start_at_the_mean_reward_and_a_step_moves_them_by_its_rate(base,
     assert learned.value.head.bias.item() != 1.0 and again.values(vstar=False).v3 != [1.0, 1.0], "once only"
 
 
+def test_a_gradient_of_rounding_alone_moves_nothing(base, tokenizer, processes):
+    """At the mean reward the bias has no gradient; what Adam's square root makes of the rounding must not count."""
+    rate = 0.01
+    learned = build(base, tokenizer, processes, value_lr=rate)
+    episodes = sampled(learned, tokenizer, [(0, 1), (1, 1), (0, 0)])
+    states = [State.of(PROBLEMS[e.problem_id], e) for e in episodes]
+    update = ValueUpdate(learned, config(value_steps=1, value_lr=rate), episodes, states, processes)
+    update.regress(0)
+    assert learned.value.head.bias.item() == pytest.approx(2 / 3, abs=rate / 50)
+    moved = float(learned.value.head.weight.detach().abs().max())
+    assert moved == pytest.approx(rate, rel=0.01), "a true gradient counts"
+
+
 def test_an_earlier_value_is_used_and_put_back(base, tokenizer, processes):
     learned = build(base, tokenizer, processes)
     then = snapshot(learned.value)

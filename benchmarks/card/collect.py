@@ -1,0 +1,79 @@
+"""Copies what is small of a home folder's runs: reports, evaluations, metrics, times, logs, adapters in bfloat16.
+
+    python benchmarks/card/collect.py HOME OUT
+
+OUT/RUN/ gets the run's report, configuration and logs; OUT/RUN/STAGE/ what a finished stage left (rows as .jsonl.gz);
+OUT/unfinished/STAGE/ the metrics of trainings that are not done. Models, checkpoints and files above 32 MiB stay.
+"""
+
+import gzip
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from reasoner.errors import ArtifactError
+from reasoner.home import Home
+from reasoner.lineage import journal
+from reasoner.store import Store
+
+LARGEST = 32 << 20
+KEPT = (".json", ".jsonl", ".md", ".html", ".log")
+ADAPTER = "adapter_model.safetensors"
+LEFT = ("model", "problems")
+"""Kinds of artifacts that stay: they are inputs, or large."""
+
+
+def main() -> int:
+    home, out = Home(Path(sys.argv[1])), Path(sys.argv[2])
+    store = Store(home.artifacts)
+    for run in sorted(home.runs.glob("*")) if home.runs.is_dir() else ():
+        target = out / run.name
+        copy(run, target, list(small(run)))
+        for row in journal.read(run):
+            if row.call.ref is None or row.call.ref.kind in LEFT:
+                continue
+            try:
+                folder = store.open(store.here(row.call.ref))
+            except ArtifactError:
+                continue  # the home was copied without it
+            stage = target / row.call.name.replace(" ", "-").replace("/", "-")
+            copy(folder, stage, list(small(folder)))
+            for weights in folder.rglob(ADAPTER):
+                halve(weights, stage / weights.relative_to(folder))
+    for work in sorted(home.work.glob("*")) if home.work.is_dir() else ():
+        copy(work, out / "unfinished" / work.name, [p for p in small(work) if "checkpoint-" not in str(p)])
+    return 0
+
+
+def small(folder: Path) -> Iterator[Path]:
+    """Files that are worth their size."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.suffix in KEPT and path.stat().st_size <= LARGEST:
+            yield path
+
+
+def copy(source: Path, target: Path, files: list[Path]) -> None:
+    """Copy files to the same places below `target`; rows are packed."""
+    for path in files:
+        copied = target / path.relative_to(source)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".jsonl":
+            copied.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+        else:
+            shutil.copyfile(path, copied)
+
+
+def halve(weights: Path, target: Path) -> None:
+    """An adapter in bfloat16, as it is served."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors: dict[str, Any] = load_file(weights)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    save_file({n: t.to(torch.bfloat16) for n, t in tensors.items()}, target, metadata={"format": "pt"})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+# Sourced by the scripts beside it, after `here=…`: their arguments, their deadline, and what is left at the end.
+
+[ $# -eq 3 ] || { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
+MODEL=$1 DATA=$(realpath "$2") OUT=$(realpath -m "$3")
+[ ! -d "$MODEL" ] || MODEL=$(realpath "$MODEL")
+REASONER_HOME=$(realpath -m "${REASONER_HOME:-.reasoner}")
+export REASONER_HOME
+cd "$here/../.."
+mkdir -p "$OUT"
+export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
+
+PYTHON=${PYTHON:-$([ -x .venv/bin/python ] && echo .venv/bin/python || echo python3)}
+SMALL=${SMALL:-}
+SEED=${SEED:-0}
+PIECES=${PIECES:-}
+SHOW=${SHOW:-}
+RESERVE=30 # seconds for ending what runs and for collecting
+DEADLINE_AT=$(awk "BEGIN { print int(${DEADLINE:-9} * 60) - $RESERVE }")
+
+# One engine of moderate size beside the trainer: both fit, so nothing sleeps. Few CUDA graphs: a quick start.
+CARD_ENGINE=(compute.one_card=false engine.options.max_num_seqs=256
+  'engine.options.compilation_config={mode:0,cudagraph_mode:FULL_DECODE_ONLY}')
+
+# within COMMAND…: run it, but not past the deadline, at which it gets SIGTERM and this script ends with status 3.
+within() {
+  local left=$((DEADLINE_AT - SECONDS)) status=0
+  [ -z "$SHOW" ] || { printf '%q ' "$@" && echo && return; }
+  [ "$left" -gt 0 ] || stopped
+  timeout -s TERM -k 30 "$left" "$@" || status=$?
+  [ "$status" -ne 124 ] || stopped
+  return "$status"
+}
+
+stopped() {
+  echo "stopped by the deadline after $SECONDS s; the same command goes on" >&2
+  exit 3
+}
+
+# leave: called at the end, whatever it is.
+leave() {
+  "$PYTHON" benchmarks/card/collect.py "$REASONER_HOME" "$OUT"
+  if [ -n "$PIECES" ]; then
+    rm -rf "$OUT/pieces" && mkdir "$OUT/pieces"
+    tar -C "$OUT" --exclude=./pieces -cz . | split -b "$PIECES" - "$OUT/pieces/results.tar.gz."
+    echo "pieces    $OUT/pieces (together: cat results.tar.gz.* | tar xz)"
+  fi
+  echo "results   $OUT"
+  echo "go on     with $REASONER_HOME/{artifacts,results,work,ledger}: docs/operations.md, Another machine"
+}
+[ -n "$SHOW" ] || trap leave EXIT

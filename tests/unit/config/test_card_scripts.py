@@ -1,0 +1,75 @@
+"""The scripts for a card name configurations and keys that exist, with the sizes that they promise."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from reasoner.config.base import Section
+from reasoner.config.compose import load
+from reasoner.config.multiturn import MultiTurnConfig
+from reasoner.config.planner import PlannerConfig
+
+CARD = Path(__file__).resolve().parents[3] / "benchmarks" / "card"
+Config = TypeVar("Config", bound=Section)
+MULTI_TURN = "score-code mlmt-code score-math mlmt-math"
+
+
+def shown(script: str, room: Path, **environment: str) -> dict[str, list[str]]:
+    """The overrides of each `reasoner run` of a script, by the name of the run."""
+    done = subprocess.run(
+        ["bash", str(CARD / script), str(room), str(room), str(room / "out")],
+        capture_output=True, text=True, check=True, env={**os.environ, "SHOW": "1", **environment}, cwd=room,
+    )  # fmt: skip
+    commands = [shlex.split(line) for line in done.stdout.splitlines() if not line.startswith("#")]
+    assert all(words[1:4] == ["-m", "flows.cli", "run"] for words in commands)
+    return {words[4]: words[5:] for words in commands}
+
+
+def configs(found: dict[str, list[str]], schema: type[Config]) -> dict[str, Config]:
+    return {name: load(name, words, schema) for name, words in found.items()}
+
+
+@pytest.mark.parametrize("small", ["", "1"])
+def test_multiturn(tmp_path: Path, small: str) -> None:
+    found = configs(shown("multiturn.sh", tmp_path, SMALL=small, RUNS=MULTI_TURN, STEPS="8"), MultiTurnConfig)
+    assert list(found) == MULTI_TURN.split() and all(c.steps == 8 for c in found.values())
+    assert all(c.eval_freq == 2 and not c.compute.one_card for c in found.values())
+    for name, config in found.items():
+        code = name.endswith("code")
+        assert config.problems.train.kind == "file" and (config.problems.test is None) == code
+        assert config.problems.test_size == (6 if small else 300 if code else 500)
+
+
+@pytest.mark.parametrize("small", ["", "1"])
+def test_planner(tmp_path: Path, small: str) -> None:
+    found = configs(
+        shown("planner.sh", tmp_path, SMALL=small, RUNS="planner-sft planner-grpo"), PlannerConfig
+    )
+    assert [c.grpo.enabled for c in found.values()] == [False, True]
+    grpo = found["planner-grpo"]
+    assert grpo.grpo.max_steps == (3 if small else 100) and grpo.sft.enabled
+    assert grpo.data.evaluation["gsm8k"].kind == "file"
+    assert grpo.data.evaluation["gsm8k"].limit == (4 if small else None), "all of the test, once"
+
+
+def test_it_says_how_it_is_called(tmp_path: Path) -> None:
+    done = subprocess.run(["bash", str(CARD / "planner.sh")], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2 and "benchmarks/card/planner.sh MODEL DATA OUT" in done.stderr
+
+
+def test_steps_are_those_that_fit(tmp_path: Path) -> None:
+
+    times = tmp_path / "times.jsonl"
+    rows = [(60.0, 6.0, 0.0), (10.0, 0.0, 0.0), (12.0, 0.0, 2.0), (11.0, 0.0, 0.5)]
+    times.write_text("".join(f'{{"wall": {w}, "validate": {v}, "checkpoint": {c}}}\n' for w, v, c in rows))
+    command = [sys.executable, str(CARD / "steps.py"), str(times)]
+    steps = [
+        subprocess.run([*command, minutes], capture_output=True, text=True, check=True).stdout.strip()
+        for minutes in ("8", "0.1")
+    ]
+    assert steps == ["44", "4"], "(480 - 5 x 6) / 10 s = 45, as a multiple of 4; never less than 4"
