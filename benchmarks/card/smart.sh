@@ -1,36 +1,38 @@
 #!/usr/bin/env bash
-# SMART on GSM8K on one card: one pipeline with the settings fixed here; its small results are copied to OUT.
+# SMART on GSM8K on one 80 GB card with a model of about 1.5B: pipelines one after another, or one a card at the same time.
 #
-#   MODEL=folder DATA=folder OUT=folder [LIMIT=1500] [CARD=0] smart.sh PIPELINE [key=value …]
+#   benchmarks/card/smart.sh MODEL DATA OUT
 #
-# DATA holds gsm8k_train.jsonl and gsm8k_test.jsonl. LIMIT questions of the training set are the pool. The same command
-# goes on where it was cut off, and a second pipeline in the same REASONER_HOME shares the stages that are alike, also on
-# another card at the same time (smart-rft beside smart-epoch2). SMALL=1 rehearses on the CPU: 40 questions, short answers.
+# MODEL  folder of the base, or package:NAME/FILE.gguf
+# DATA   folder with gsm8k_train.jsonl and gsm8k_test.jsonl (question, answer)
+# OUT    folder for what is small: reports, evaluations, answers, logs, adapters in bfloat16
+#
+# Environment: DEADLINE (minutes from now, default 9), RUNS (default smart-epoch2; also smart-rft, smart-shuffled-labels, …:
+# in one REASONER_HOME they share the stages that are alike, also while the other is running on another card), LIMIT
+# (questions of the pool, default 1500), SETTINGS_TOO (further key=value, split at spaces), SEED (default 0), PIECES (such as
+# 15M: OUT once more as an archive in pieces), SMALL=1 (a rehearsal on the CPU), SHOW=1 (print the commands, run nothing),
+# ENGINE of the rehearsal, REASONER_HOME, PYTHON, and CUDA_VISIBLE_DEVICES for the card.
+#
+# It ends at the deadline with status 3, and the same command goes on; on another machine with what docs/operations.md
+# names. Status 0: all is complete.
 set -euo pipefail
-: "${MODEL:?the model folder}" "${DATA:?the folder of the questions}" "${OUT:?the folder for results}"
-pipeline=${1:?a pipeline, such as smart-epoch2} && shift
 here=$(cd "$(dirname "$0")" && pwd)
-home=${REASONER_HOME:-.reasoner}
-if [ "${SMALL:-}" = 1 ]; then
-  size=(
-    engine=vllm_cpu compute=cpu data.pool.gsm8k.limit="${LIMIT:-40}" data.evaluation.gsm8k.limit=20
-    few_shot.decoding.max_tokens=48 epoch2.decoding.max_tokens=48 evaluation.decoding.max_tokens=48
-    epoch2.samples=2 epoch2.max_turn2=8 train.min_records=1 train.precision=fp32 evaluation.max_invalid_prefix=1
-  )
+source "$here/common.sh"
+
+if [ -n "$SMALL" ]; then
+  SETTINGS=("engine=$ENGINE" "data.pool.gsm8k.limit=${LIMIT:-40}" data.evaluation.gsm8k.limit=20
+    few_shot.shots=2 few_shot.decoding.max_tokens=48 epoch2.decoding.max_tokens=48 evaluation.decoding.max_tokens=48
+    epoch2.samples=2 epoch2.max_turn2=8 train.min_records=1 train.precision=fp32 evaluation.max_invalid_prefix=1)
 else
-  export CUDA_VISIBLE_DEVICES=${CARD:-0}
-  size=(
-    compute=gpu80gb data.pool.gsm8k.limit="${LIMIT:-1500}"
+  SETTINGS=(compute=gpu80gb "data.pool.gsm8k.limit=${LIMIT:-1500}"
     engine.options.max_num_seqs=512 engine.options.max_model_len=2560
     'engine.options.compilation_config={mode:0,cudagraph_mode:FULL_DECODE_ONLY}'
-    epoch2.samples=8 epoch2.keep_per_strategy=2 epoch2.max_turn2=1000
-  )
+    epoch2.samples=8 epoch2.keep_per_strategy=2 epoch2.max_turn2=1000)
 fi
-mkdir -p "$OUT"
-status=0
-reasoner run "$pipeline" model=local model.path="$MODEL" \
-  data=gsm8k data.pool.gsm8k.path="$DATA/gsm8k_train.jsonl" data.evaluation.gsm8k.path="$DATA/gsm8k_test.jsonl" \
-  data.validation=0.08 train.batch_size=16 train.grad_accum=1 few_shot.layout=chat \
-  "${size[@]}" "$@" || status=$?
-python "$here/collect.py" "$home" "$OUT" --pipeline "$pipeline"
-exit $status
+
+for name in ${RUNS:-smart-epoch2}; do
+  # shellcheck disable=SC2086 # several words
+  within "$PYTHON" -m flows.cli run "$name" model=local "model.path=$MODEL" "seed=$SEED" data=gsm8k \
+    "data.pool.gsm8k.path=$DATA/gsm8k_train.jsonl" "data.evaluation.gsm8k.path=$DATA/gsm8k_test.jsonl" \
+    data.validation=0.08 train.batch_size=16 train.grad_accum=1 few_shot.layout=chat "${SETTINGS[@]}" ${SETTINGS_TOO:-}
+done

@@ -13,6 +13,7 @@ from reasoner.config.base import Section
 from reasoner.config.compose import load
 from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.config.planner import PlannerConfig
+from reasoner.config.smart import SmartConfig
 
 CARD = Path(__file__).resolve().parents[3] / "benchmarks" / "card"
 Config = TypeVar("Config", bound=Section)
@@ -73,3 +74,16 @@ def test_steps_are_those_that_fit(tmp_path: Path) -> None:
         for minutes in ("8", "0.1")
     ]
     assert steps == ["44", "4"], "(480 - 5 x 6) / 10 s = 45, as a multiple of 4; never less than 4"
+
+
+@pytest.mark.parametrize("small", ["", "1"])
+def test_smart(tmp_path: Path, small: str) -> None:
+    runs = "smart-epoch2 smart-rft smart-shuffled-labels"
+    found = configs(
+        shown("smart.sh", tmp_path, SMALL=small, RUNS=runs, SETTINGS_TOO="train.compile=true"), SmartConfig
+    )
+    assert list(found) == runs.split()
+    for config in found.values():
+        assert config.data.evaluation["gsm8k"].limit == (20 if small else None), "all of the test"
+        assert config.few_shot.layout == "chat" and config.train.compile
+        assert config.data.pool["gsm8k"].limit == (40 if small else 1500)
