@@ -11,6 +11,7 @@ export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 
 PYTHON=${PYTHON:-$([ -x .venv/bin/python ] && echo .venv/bin/python || echo python3)}
 SMALL=${SMALL:-}
+ENGINE=${ENGINE:-vllm_cpu} # of a rehearsal; or transformers
 SEED=${SEED:-0}
 PIECES=${PIECES:-}
 SHOW=${SHOW:-}

@@ -9,8 +9,8 @@
 #
 # Environment: DEADLINE (minutes from now, default 9), RUNS (default "score-code mlmt-code"; also score-math, mlmt-math),
 # MINUTES of training a run (default 8), STEPS (fixed, not measured; a multiple of 4), SEED (default 0), PIECES (such as
-# 15M: OUT once more as an archive in pieces), SMALL=1 (a rehearsal with a small model on the CPU), SHOW=1 (print the
-# commands, run nothing), REASONER_HOME, PYTHON.
+# 15M: OUT once more as an archive in pieces), SMALL=1 (a rehearsal with a small model on the CPU, on
+# ENGINE, default vllm_cpu), SHOW=1 (print the commands, run nothing), REASONER_HOME, PYTHON.
 #
 # It ends at the deadline with status 3, and the same command goes on; on another machine with what docs/operations.md
 # names, and with OUT/*.steps. Status 0: all runs are complete.
@@ -24,7 +24,7 @@ MINUTES=${MINUTES:-8}
 MEASURED=4 # iterations that are timed; the first one does not count
 
 if [ -n "$SMALL" ]; then
-  SETTINGS=(engine=vllm_cpu '~engine.options.gpu_memory_utilization' engine.options.max_model_len=1536
+  SETTINGS=("engine=$ENGINE" '~engine.options.gpu_memory_utilization' engine.options.max_model_len=4096
     rollout_size=4 group_size=2 batch_size=4 max_tokens=40 guidance_max_tokens=24 save_freq=1
     problems.train.limit=60 problems.validation_size=4)
   TEST=6 MATH_TEST=6

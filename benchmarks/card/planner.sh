@@ -9,8 +9,8 @@
 #
 # Environment: DEADLINE (minutes from now, default 9), STEPS of GRPO (default 100), RUNS (default planner-grpo, which holds
 # the warm start; planner-sft evaluates it alone), SEED (default 0), PIECES (such as 15M: OUT once more as an archive in
-# pieces), SMALL=1 (a rehearsal with a small model and generated training problems on the CPU), SHOW=1 (print the commands,
-# run nothing), REASONER_HOME, PYTHON.
+# pieces), SMALL=1 (a rehearsal with a small model and generated training problems on the CPU, on ENGINE, default vllm_cpu),
+# SHOW=1 (print the commands, run nothing), REASONER_HOME, PYTHON.
 #
 # It ends at the deadline with status 3, and the same command goes on; on another machine with what docs/operations.md
 # names. Status 0: all is complete.
@@ -21,7 +21,7 @@ source "$here/common.sh"
 if [ -n "$SMALL" ]; then
   RUNS=${RUNS:-planner-sft planner-grpo}
   SETTINGS=(data=demo-small "+data.evaluation.gsm8k={path: $DATA/gsm8k_test.jsonl, columns: {question: [question], answer: answer}, answer_format: hash_marks, limit: 4}"
-    engine=vllm_cpu engine.options.max_model_len=1536 '~grpo.engine.gpu_memory_utilization'
+    "engine=$ENGINE" engine.options.max_model_len=2048 '~grpo.engine.gpu_memory_utilization'
     prompt.template=demo worker.decoding.max_tokens=64 sft.samples=2 sft.decoding.max_tokens=96 sft.min_parse_rate=0.5
     sft.train.lr=1e-3 sft.train.epochs=2 sft.train.batch_size=4 sft.train.grad_accum=1 sft.train.max_length=512
     sft.train.min_records=4 grpo.lr=1e-4 grpo.batch_size=4 grpo.grad_accum=2 grpo.num_generations=4

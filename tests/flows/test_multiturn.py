@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 
 from flows.multiturn import multiturn
+from reasoner.engines import pool
+from reasoner.engines.start import open_engine
 from reasoner.records import ArtifactRef
 from reasoner.store import Store, open_ref
+from reasoner.store.rows import read_rows
 from tests.support import signal
 from tests.support.commands import start
 from tests.support.graph import check_edges
@@ -93,7 +96,11 @@ def test_the_other_methods_through_the_whole_flow(
     assert ("frozen" in found["controls"]) == (method == "rl_guided")
 
 
-def test_code_runs_through_the_flow_with_a_tiny_model(home: Path, tmp_path: Path) -> None:
+def test_code_runs_through_the_flow_with_a_tiny_model(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    monkeypatch.setattr(pool, "open_engine", lambda *a, **k: started.append(a) or open_engine(*a, **k))
     model = make_model(tmp_path / "model")
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 2048}))
@@ -111,6 +118,10 @@ def test_code_runs_through_the_flow_with_a_tiny_model(home: Path, tmp_path: Path
     assert found["rows"][1]["two_turns"]["n"] == 4 and found["rows"][1]["two_turns"]["unscored"] == 0
     assert "refinement_hack_suspects" in found["rows"][1]["signals"]
     assert set(found["controls"]) == {"empty"}, "SCoRe has no writer whose feedback could be shuffled"
+    assert len(started) == 1, "baseline, evaluation and controls share one start of the engine"
+    (times,) = home.glob("runs/*/logs/times-*.jsonl")
+    rows = read_rows(times)
+    assert [row["step"] for row in rows] == [1, 2] and all(row["wall"] >= row["rollout"] > 0 for row in rows)
 
 
 def digests(home: Path) -> dict[str, str]:
