@@ -109,7 +109,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--shape", choices=("few_shot", "sampling"), default="few_shot")
-    parser.add_argument("--prompts", type=int, help="at most so many; unset is the shape's number")
+    parser.add_argument("--prompts", type=int, help="unset is the shape's number")
     parser.add_argument("--length", type=float, default=1.0, help="times the shape's answers")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--use-n", action="store_true")

@@ -198,7 +198,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--shapes", default=",".join(SHAPES))
-    parser.add_argument("--prompts", type=int, help="at most so many a shape")
+    parser.add_argument("--prompts", type=int, help="of every shape; unset is each one's number")
     parser.add_argument("--length", type=float, default=1.0, help="times the shapes' answers")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--options", default="{}", help="further options of our engine as JSON")
