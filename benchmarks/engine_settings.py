@@ -20,8 +20,8 @@ at full bandwidth and arithmetic, over those measured. `--profile` adds a round 
 core in the same process: steps with and without prompts to read, their seconds, the longest kernels. Rates of that
 round don't count.
 
-Does not cover adapters, many cards, or what our own process costs (engine.py does). Exit status 1 when the upper end of
-ours over the defaults is below 2 in every shape.
+Interrupted (Ctrl-C), it writes the rounds that it has. Does not cover adapters, many cards, or what our own process
+costs (engine.py does). Exit status 1 when the upper end of ours over the defaults is below 2 in every shape.
 """
 
 import argparse
@@ -119,26 +119,29 @@ def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
                 errors[name] = str(error)
                 running.pop(name).end()
         for word in given.shapes.split(","):
-            rows[word] = rounds(given, word, running)
+            rounds(given, word, running, rows.setdefault(word, {}))
+    except KeyboardInterrupt:
+        errors["interrupted"] = "the rounds so far are kept"
     finally:
         for side in running.values():
             side.end()
-    profiles = profiled(given, told, room, errors) if given.profile else {}
+    profile = given.profile and "interrupted" not in errors
+    profiles = profiled(given, told, room, errors) if profile else {}
     return {"seconds_to_start": started, "errors": errors, "profiles": profiles, "rows": rows}
 
 
-def rounds(given: argparse.Namespace, word: str, running: dict[str, Side]) -> dict[str, list[dict[str, Any]]]:
-    """The rounds of a shape, by side."""
+def rounds(
+    given: argparse.Namespace, word: str, running: dict[str, Side], found: dict[str, list[dict[str, Any]]]
+) -> None:
+    """Add the rounds of a shape, by side, to `found`."""
     shape = SHAPES[word].scaled(given.prompts, given.length)
     names = [*running, *(["small"] if "default" in running and given.small else [])]
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for number, name in in_turns(names, given.rounds):
         side = running["default" if name == "small" else name]
         row = ask(side, shape.load(number), given.small if name == "small" else None)
         print(f"{word} round {number} {name}: {row['rate']:.1f} tokens/s", file=sys.stderr, flush=True)
         if number:
-            found[name].append(row)
-    return found
+            found.setdefault(name, []).append(row)
 
 
 def profiled(
@@ -168,7 +171,7 @@ def summary(
     rates = {name: [row["rate"] for row in rows] for name, rows in sides.items() if rows}
     told: dict[str, Any] = {"tokens_per_second": {name: median_interval(r) for name, r in rates.items()}}
     told["ours_over"] = {
-        name: median_interval([a / b for a, b in zip(rates["ours"], other, strict=True)])
+        name: median_interval([a / b for a, b in zip(rates["ours"], other, strict=False)])
         for name, other in rates.items()
         if name != "ours" and "ours" in rates
     }
