@@ -93,7 +93,7 @@ def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
             if number:
                 rates[name].append(rate)
         if given.profile:
-            result["profile"] = functions_of(lambda: ours.run(shape.load(-1)))
+            result["profile"] = functions_of(lambda: ours.run(shape.load(given.rounds + 1)))
     finally:
         ours.close()
         bare.end()

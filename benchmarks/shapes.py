@@ -45,7 +45,7 @@ class Load:
 
 SHAPES = {
     "few_shot": Shape(8, 512, 1, 150, 320, 0.0),
-    "sampling": Shape(0, 256, 8, 100, 150, 0.7),
+    "sampling": Shape(0, 256, 8, 80, 170, 0.7),
     "decode": Shape(0, 256, 1, 512, 512, 0.0),
 }
 """Step 0 on a pool (8 shots are about 1,200 tokens), several samples of a policy, and 256 sequences in step."""

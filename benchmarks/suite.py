@@ -30,7 +30,7 @@ DECODE_ONLY = '{"compilation_config":{"mode":0,"cudagraph_mode":"FULL_DECODE_ONL
 ALL_FULL = '{"compilation_config":{"mode":0,"cudagraph_mode":"FULL","max_cudagraph_capture_size":1024}}'
 PIECEWISE = '{"compilation_config":{"max_cudagraph_capture_size":1024}}'
 RAW = '{"logprobs_mode":"raw_logprobs"}'
-ENGINE_512 = '{"max_model_len":2560,"max_num_seqs":512}'
+SLOTS = '{"max_model_len":2560,"max_num_seqs":384}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ CARD = (
     Bench(
         "engine_settings_sampling",
         ("engine_settings.py", "{model}", "--shapes", "sampling", "--rounds", "3", "--small", "0", "--profile",
-         "--options", ENGINE_512, "--variant", f"decode_only={DECODE_ONLY}", "--variant", f"full={ALL_FULL}",
+         "--options", SLOTS, "--variant", f"decode_only={DECODE_ONLY}", "--variant", f"full={ALL_FULL}",
          "--variant", f"piecewise={PIECEWISE}", "--variant", f"raw={RAW}"),
         420,
     ),
     Bench(
         "engine_settings",
-        ("engine_settings.py", "{model}", "--shapes", "decode,few_shot", "--prompts", "256", "--options", ENGINE_512),
+        ("engine_settings.py", "{model}", "--shapes", "decode,few_shot", "--prompts", "256", "--options", SLOTS),
         300,
     ),
     Bench("engine_sampling", ("engine.py", "{model}", "--shape", "sampling", "--prompts", "128", "--profile"), 240),

@@ -8,7 +8,8 @@ tokens; `batch` hands over so many prompts after another, and `use_n` draws the 
 `SamplingParams(n=…)`. The answer holds the tokens, counted here, and the seconds.
 
 With `profile` vLLM's engine core runs in this process, and an order is answered with its steps too: how many had a
-prompt to read (`mixed`) and how many did not (`decode`), their seconds, and the longest kernels of ten of them.
+prompt to read (`mixed`) and how many did not (`decode`), their seconds, and, of a load that is long enough, the longest
+kernels of ten of them.
 """
 
 import itertools
@@ -25,8 +26,8 @@ sys.path.insert(0, str(ROOT))
 from paced import kernel_profiler, longest_kernels  # noqa: E402
 from turns import Channel, serve  # noqa: E402
 
-KERNEL_STEPS = (20, 30)
-"""Steps of an order whose kernels are looked at, the last excluded."""
+KERNEL_STEPS = (150, 160)
+"""Steps of an order whose kernels are looked at, the last excluded: by then requests come and go."""
 
 
 def arguments_of(given: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +62,7 @@ class Steps:
         self._inner, scheduler.schedule = scheduler.schedule, self._schedule
         self._steps: list[tuple[float, int, int]] = []
         self._profiler: Any = None
-        self._found: list[dict[str, Any]] = []
+        self._found: dict[str, Any] = {}
 
     def _schedule(self, *arguments: Any, **named: Any) -> Any:
         out = self._inner(*arguments, **named)
@@ -75,12 +76,19 @@ class Steps:
             self._profiler = kernel_profiler()
             self._profiler.__enter__()
         elif len(self._steps) == KERNEL_STEPS[1]:
-            self._profiler.__exit__(None, None, None)
-            self._found = longest_kernels(self._profiler, KERNEL_STEPS[1] - KERNEL_STEPS[0])
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._profiler is not None:
+            profiler, self._profiler = self._profiler, None
+            profiler.__exit__(None, None, None)
+            self._found = longest_kernels(profiler, KERNEL_STEPS[1] - KERNEL_STEPS[0])
 
     def take(self) -> dict[str, Any]:
         """What happened since the last call. A step lasts until the next one begins; those looked at don't count."""
+        self._stop()
         steps, self._steps = self._steps, []
+        kernels, self._found = self._found, {}
         kinds: dict[str, dict[str, float]] = {}
         for number, ((began, requests, tokens), (ended, *_)) in enumerate(itertools.pairwise(steps), 1):
             if KERNEL_STEPS[0] <= number <= KERNEL_STEPS[1]:
@@ -89,7 +97,7 @@ class Steps:
             row = (1, ended - began, requests, tokens, tokens > GRAPH_TOKENS)
             for name, value in zip(FIELDS, row, strict=True):
                 kind[name] += value
-        return {"kinds": kinds, "kernels": self._found}
+        return {"kinds": kinds, "kernels": kernels}
 
 
 FIELDS = ("steps", "seconds", "requests", "tokens", "above_graphs")

@@ -37,7 +37,7 @@ def test_a_shape_asks_everybody_the_same_and_each_round_something_else() -> None
     assert load.prompts[0] == load.prompts[7] != load.prompts[8], (
         "samples of a prompt stand beside each other"
     )
-    assert 50 <= min(load.lengths) <= max(load.lengths) <= 75
+    assert 40 <= min(load.lengths) <= max(load.lengths) <= 85
     few = [shapes["few_shot"].scaled(3, 1.0).load(seed).prompts for seed in (1, 2)]
     heads = {prompt[:3000] for prompt in few[0]}
     assert len(heads) == 1 and few[1][0][:3000] not in heads, "worked examples are shared within a round only"
@@ -78,16 +78,25 @@ def test_a_side_answers_orders_and_says_why_it_failed(tmp_path: Path) -> None:
     assert order == ["b", "a", "a", "b", "b", "a", "a", "b"]
 
 
-def test_steps_that_read_a_prompt_are_told_from_those_that_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_read_a_prompt_are_told_from_those_that_do_not() -> None:
     side = program("vllm_side")
     steps = side.Steps.__new__(side.Steps)
-    steps._found = []
+    steps._found, steps._profiler = {}, None
     # When a step began, its requests, its tokens: two decode, then one reads a prompt of 600 tokens.
     steps._steps = [(0.0, 4, 4), (1.0, 4, 4), (3.0, 5, 604), (7.0, 5, 5)]
     kinds = steps.take()["kinds"]
     assert kinds["decode"] == {"steps": 2, "seconds": 3.0, "requests": 8, "tokens": 8, "above_graphs": 0}
     assert kinds["mixed"] == {"steps": 1, "seconds": 4.0, "requests": 5, "tokens": 604, "above_graphs": 1}
     assert steps.take()["kinds"] == {}
+
+
+def test_requests_of_one_length_join_together_and_others_do_not() -> None:
+    count = program("mixed_steps").count
+    assert count([3] * 8, slots=4) == (6, 2, 24), "two waves of three steps"
+    assert count([1, 2, 3, 4, 4, 4], slots=3) == (8, 3, 18), (
+        "one joins in the steps 1, 2 and 3, then none is left"
+    )
+    assert count([], slots=4) == (0, 0, 0)
 
 
 def test_ours_over_theirs_and_the_share_of_the_ceiling() -> None:
