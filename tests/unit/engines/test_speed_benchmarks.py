@@ -93,8 +93,8 @@ def test_steps_that_read_a_prompt_are_told_from_those_that_do_not() -> None:
 def test_requests_of_one_length_join_together_and_others_do_not() -> None:
     count = program("mixed_steps").count
     assert count([3] * 8, slots=4) == (6, 2, 24), "two waves of three steps"
-    assert count([1, 2, 3, 4, 4, 4], slots=3) == (8, 3, 18), (
-        "one joins in the steps 1, 2 and 3, then none is left"
+    assert count([1, 2, 3, 4, 4, 4], slots=3) == (7, 4, 18), (
+        "three join at once, then one in each of three steps"
     )
     assert count([], slots=4) == (0, 0, 0)
 
