@@ -1,7 +1,8 @@
 """Our engine's settings against vLLM's defaults, at once and in small batches; the share of the card's ceiling.
 
     python benchmarks/engine_settings.py MODEL_FOLDER [--shapes few_shot,sampling,decode] [--prompts N] [--length 1.0]
-        [--rounds 5] [--options JSON] [--variant NAME=JSON …] [--small 16] [--share 0.85] [--profile] [--out F]
+        [--rounds 5] [--options JSON] [--variant NAME=JSON …] [--sides ours,default,small] [--small 16] [--share 0.85]
+        [--profile] [--out F]
 
 Every side is `vllm.LLM.generate` on the same prompts in the same order and makes the same number of tokens of each
 (the end token is ignored), so that only settings differ:
@@ -62,14 +63,15 @@ def product_options(cpu: bool) -> dict[str, Any]:
 def engines(given: argparse.Namespace, cpu: bool) -> dict[str, dict[str, Any]]:
     """The settings of every engine that is started, by its name."""
     variants = dict(text.split("=", 1) for text in given.variant)
-    share = {} if cpu else {"gpu_memory_utilization": round(given.share / (2 + len(variants)), 3)}
+    count = len(variants) + len({"ours", "default"} & set(given.sides.split(",")))
+    share = {} if cpu else {"gpu_memory_utilization": round(given.share / count, 3)}
     own = product_options(cpu) | json.loads(given.options) | share
     common = {"model": str(given.model.resolve()), "dtype": given.dtype, "profile": False}
     found = {"ours": {**common, "ours": True, "options": own}}
     found["default"] = {**common, "ours": False, "options": {**share, **json.loads(given.default_options)}}
     for name, text in variants.items():
         found[name] = {**common, "ours": True, "options": own | json.loads(text)}
-    return found
+    return {name: told for name, told in found.items() if name in given.sides.split(",") or name in variants}
 
 
 def start(name: str, told: dict[str, Any], room: Path) -> Side:
@@ -135,7 +137,7 @@ def rounds(
 ) -> None:
     """Add the rounds of a shape, by side, to `found`."""
     shape = SHAPES[word].scaled(given.prompts, given.length)
-    names = [*running, *(["small"] if "default" in running and given.small else [])]
+    names = [*running, *(["small"] if "default" in running and "small" in given.sides.split(",") else [])]
     for number, name in in_turns(names, given.rounds):
         side = running["default" if name == "small" else name]
         row = ask(side, shape.load(number), given.small if name == "small" else None)
@@ -212,9 +214,8 @@ def main() -> int:
     parser.add_argument(
         "--variant", action="append", default=[], help="NAME=JSON: ours with these options, too"
     )
-    parser.add_argument(
-        "--small", type=int, default=16, help="prompts of a small batch; 0 leaves that side out"
-    )
+    parser.add_argument("--sides", default="ours,default,small", help="which, besides the variants")
+    parser.add_argument("--small", type=int, default=16, help="prompts of a small batch")
     parser.add_argument(
         "--share", type=float, default=0.85, help="of the card's memory, all engines together"
     )

@@ -8,32 +8,30 @@ limits: ours through `Rollouts` on an on-policy sampler, as training does, log-p
 original does, a solver and a feedback writer as two models in one process, `generate` in batches. Verdicts are left out
 on both sides. Rounds run A B B A on fresh problems. Lengths are the model's own; generated tokens are reported beside.
 
-Covers throughput and peak memory of both. Does not cover training or start time. Exit status 1 below the bar of 5 x.
+Covers throughput and peak memory of both. Does not cover training or start time. Exit status 1 where the upper end of
+the ratio's bootstrap interval lies below the bar of 5 x.
 """
 
 import argparse
 import json
-import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from paced import device_memory, median_interval, settings_of, software, write
 
-from reasoner.engines.protocol import EngineSettings  # noqa: E402
-from reasoner.engines.start import open_engine  # noqa: E402
-from reasoner.methods.multiturn.episode import Judged  # noqa: E402
-from reasoner.methods.multiturn.rollout import Rollouts  # noqa: E402
-from reasoner.methods.multiturn.speaker import SampledVoice, Speaker  # noqa: E402
-from reasoner.onpolicy.sampler import OnPolicySampler  # noqa: E402
-from reasoner.prompts import ChatRenderer  # noqa: E402
-from reasoner.prompts.turns import load_turns  # noqa: E402
-from reasoner.records import Outcome, Problem, Sampling, Verdict  # noqa: E402
-from reasoner.training import runtime  # noqa: E402
+from reasoner.engines.protocol import EngineSettings
+from reasoner.engines.start import open_engine
+from reasoner.methods.multiturn.episode import Judged
+from reasoner.methods.multiturn.rollout import Rollouts
+from reasoner.methods.multiturn.speaker import SampledVoice, Speaker
+from reasoner.onpolicy.sampler import OnPolicySampler
+from reasoner.prompts import ChatRenderer
+from reasoner.prompts.turns import load_turns
+from reasoner.records import Outcome, Problem, Sampling, Verdict
+from reasoner.training import runtime
 
 BAR = 5.0
 CONTEXT = 4096
@@ -172,16 +170,6 @@ class Theirs:
         return texts, tokens
 
 
-def device_gib() -> float | None:
-    """Memory in use on the card, of all processes."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return None
-    free, total = torch.cuda.mem_get_info()
-    return round((total - free) / 2**30, 2)
-
-
 def measure(side: Any, given: argparse.Namespace, seed: int) -> dict[str, float]:
     """One round: episodes and tokens a second."""
     rows = problems(given.problems, seed)
@@ -214,27 +202,22 @@ def main() -> int:
     found: dict[str, list[dict[str, float]]] = {"ours": [], "theirs": []}
     with tempfile.TemporaryDirectory() as room:
         made = adapters(given.model, Path(room), given.rank)
-        before = device_gib()
+        before = device_memory()
         ours = Ours(given.model, made, given, Path(room))
-        memory = {"before": before, "ours": device_gib()}
+        memory = {"before": before, "ours": device_memory()}
         theirs = Theirs(given.model, made, given)
         measure(ours, given, 10_000), measure(theirs, given, 10_000)  # warm
-        memory["both"] = device_gib()
+        memory["both"] = device_memory()
         for number in range(given.rounds):
             for name in ("ours", "theirs") if number % 2 == 0 else ("theirs", "ours"):
                 found[name].append(measure(ours if name == "ours" else theirs, given, number))
         ours.close()
-    ratio = statistics.median(r["episodes_s"] for r in found["ours"]) / statistics.median(
-        r["episodes_s"] for r in found["theirs"]
-    )
-    settings = {k: str(v) for k, v in vars(given).items()}
-    result = {"ratio": ratio, "bar": BAR, "rounds": found, "memory_gib": memory, "settings": settings}
-    text = json.dumps(result, indent=1)
-    print(text)
-    if given.out:
-        given.out.write_text(text + "\n")
-    return 0 if ratio >= BAR else 1
+    pairs = zip(found["ours"], found["theirs"], strict=True)
+    ratio = median_interval([ours["episodes_s"] / theirs["episodes_s"] for ours, theirs in pairs])
+    result = {"benchmark": "multiturn_rollout", **software(), "settings": settings_of(given), "bar": BAR}
+    write({**result, "ratio": ratio, "memory_gib": memory, "rounds": found}, given.out)
+    return int(ratio["high"] < BAR)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

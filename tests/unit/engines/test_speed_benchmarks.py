@@ -186,4 +186,3 @@ def test_the_suite_names_options_that_there_are() -> None:
                 word,
             )
     assert sum(bench.limit for bench in suite.CPU) <= 1000 and all(bench.misses for bench in suite.CPU)
-    assert sum(bench.limit for bench in suite.CARD) <= 2100
