@@ -6,6 +6,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import traceback
@@ -29,7 +30,7 @@ class Side:
         with log.open("w") as out:
             self._process = subprocess.Popen(
                 [sys.executable, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True,
-                env={**os.environ, **(environment or {})},
+                env={**os.environ, **(environment or {})}, start_new_session=True,
             )  # fmt: skip
 
     def expect(self, word: str) -> dict[str, Any]:
@@ -48,13 +49,13 @@ class Side:
             print(json.dumps(row), file=self._process.stdin, flush=True)
 
     def end(self) -> None:
-        """Let it end by itself, or kill it."""
+        """Let it end by itself, or kill it; then whatever it has started and left behind, such as vLLM's core."""
         self.order(do="end")
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
 
 class Channel:

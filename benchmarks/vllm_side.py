@@ -119,6 +119,7 @@ def run(given: dict[str, Any], channel: Channel) -> None:
             steps.take()
         made = generate(llm, order)
         channel.answer(**made, **({"profile": steps.take()} if steps else {}))
+    llm.llm_engine.engine_core.shutdown()
 
 
 def generate(llm: Any, order: dict[str, Any]) -> dict[str, Any]:

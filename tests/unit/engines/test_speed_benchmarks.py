@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.engines.test_remote import gone
+
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 
 
@@ -44,12 +46,13 @@ def test_a_shape_asks_everybody_the_same_and_each_round_something_else() -> None
 
 
 CHILD = """
-import sys, time
+import subprocess
 from turns import serve
 
 def work(channel):
     print("chatter of a library")
-    channel.answer(ready=True)
+    left = subprocess.Popen(["sleep", "600"])
+    channel.answer(ready=True, left=left.pid)
     for order in channel.orders():
         if order["do"] == "fail":
             raise ValueError("no such thing\\nmore")
@@ -66,13 +69,14 @@ def test_a_side_answers_orders_and_says_why_it_failed(tmp_path: Path) -> None:
     side = turns.Side(
         "child", [str(script)], tmp_path / "logs" / "child.log", {"PYTHONPATH": str(BENCHMARKS)}
     )
-    side.expect("ready")
+    left = side.expect("ready")["left"]
     side.order(do="double", number=21)
     assert side.expect("twice") == {"twice": 42}
     side.order(do="fail")
     with pytest.raises(RuntimeError, match="child: ValueError: no such thing"):
         side.expect("twice")
     side.end()
+    assert gone(left, 5), "what a side has started ends with it"
     assert "chatter of a library" in side.log.read_text(), "what is printed is no answer"
     order = [name for _, name in turns.in_turns(("a", "b"), 3)]
     assert order == ["b", "a", "a", "b", "b", "a", "a", "b"]
