@@ -2,13 +2,14 @@
 # make test    what this machine can test in under an hour
 # make test-long    the tests that take minutes each: pools under load, kills of multi-turn trainings
 # make test-faults    the whole fault matrix: some 100 kills, full disks and the like
+# make bench    the benchmarks of speed with a small model on the CPU, JSON files into build/bench (ten quiet minutes)
 # All of them install what they need into .venv first. `make cuda` installs the set for an NVIDIA card instead.
 
 VENV := .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long test-faults lint install cuda clean
+.PHONY: demo test test-long test-faults bench lint install cuda clean
 
 demo: install
 	$(BIN)/reasoner run smart-demo
@@ -23,6 +24,10 @@ test-long: install
 # Every cell of the fault matrix and the cuts at every write (docs/faults.md); `make test` has the short form.
 test-faults: install
 	$(BIN)/python -m pytest -m "faults or crash" tests/crash tests/flows/faults
+
+# Speed on two cores says little of a card's: each line says what it can't show. Bars are not asked.
+bench: install
+	$(BIN)/python benchmarks/suite.py cpu --out build/bench
 
 lint: install
 	$(BIN)/ruff check .

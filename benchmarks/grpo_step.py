@@ -18,7 +18,6 @@ the ratio TRL / ours lies below 1.
 """
 
 import argparse
-import contextlib
 import json
 import statistics
 import subprocess
@@ -29,45 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from paced import median_interval, settings_of, write
+from turns import Side
 
 HERE = Path(__file__).resolve().parent
 BAR = 1.0
 CPU = "TRL's colocated mode fails on vLLM's CPU build at the first weight sync: only ours is measured"
-
-
-class SideProcess:
-    """The process of a side. Raises RuntimeError with the side's own word when it fails."""
-
-    def __init__(self, name: str, settings: dict[str, Any], room: Path) -> None:
-        room.mkdir(parents=True)
-        self.name, self.log = name, room / "side.log"
-        told = json.dumps({**settings, "room": str(room)})
-        with self.log.open("w") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, str(HERE / "grpo_side.py"), name, told],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-            )  # fmt: skip
-
-    def expect(self, word: str) -> dict[str, Any]:
-        """The next answer, which must have `word`."""
-        assert self._process.stdout
-        answer = json.loads(self._process.stdout.readline() or "{}")
-        if word not in answer:
-            tail = self.log.read_text(errors="replace")[-1500:]
-            raise RuntimeError(f"{self.name}: {answer.get('error', 'the process ended')}\n{tail}")
-        return dict(answer)
-
-    def order(self, **row: Any) -> None:
-        assert self._process.stdin
-        with contextlib.suppress(BrokenPipeError):
-            print(json.dumps(row), file=self._process.stdin, flush=True)
-
-    def end(self) -> None:
-        self.order(do="end")
-        try:
-            self._process.wait(8)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
 
 
 def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
@@ -85,7 +50,7 @@ def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
     result: dict[str, Any] = {"errors": {}, "sides": {}, "started": {}}
     if not cuda:
         result["note"] = CPU
-    running = {name: SideProcess(name, settings, room / name) for name in names}
+    running = {name: _side(name, settings, room / name) for name in names}
     try:
         for name in names:  # loading overlaps; engines start one after another
             _try(result, running, name, _start)
@@ -103,6 +68,11 @@ def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
     return result
 
 
+def _side(name: str, settings: dict[str, Any], room: Path) -> Side:
+    told = json.dumps({**settings, "room": str(room)})
+    return Side(name, [str(HERE / "grpo_side.py"), name, told], room / "side.log")
+
+
 def _has_card() -> bool:
     """Asked in another process: this one must not hold memory on the card."""
     asked = "import torch, sys; sys.exit(not torch.cuda.is_available())"
@@ -110,7 +80,7 @@ def _has_card() -> bool:
 
 
 def _try(
-    result: dict[str, Any], running: dict[str, SideProcess], name: str, do: Callable[..., None], *more: Any
+    result: dict[str, Any], running: dict[str, Side], name: str, do: Callable[..., None], *more: Any
 ) -> None:
     if name not in running:
         return
@@ -122,7 +92,7 @@ def _try(
         running.pop(name).end()
 
 
-def _start(side: SideProcess, result: dict[str, Any]) -> None:
+def _start(side: Side, result: dict[str, Any]) -> None:
     side.expect("loaded")
     side.order(do="start")
     started = side.expect("ready")
@@ -131,7 +101,7 @@ def _start(side: SideProcess, result: dict[str, Any]) -> None:
     print(f"{side.name}: ready, {started['memory']}", file=sys.stderr, flush=True)
 
 
-def _step(side: SideProcess, result: dict[str, Any], sleep: bool, number: int) -> None:
+def _step(side: Side, result: dict[str, Any], sleep: bool, number: int) -> None:
     side.order(do="step", sleep=sleep)
     row = side.expect("wall")
     label = side.name + ("+sleep" if sleep else "")
@@ -141,7 +111,7 @@ def _step(side: SideProcess, result: dict[str, Any], sleep: bool, number: int) -
         result["sides"].setdefault(label, []).append(row)
 
 
-def _check(side: SideProcess, result: dict[str, Any]) -> None:
+def _check(side: Side, result: dict[str, Any]) -> None:
     side.order(do="check")
     result[f"check_{side.name}"] = side.expect("check")["check"]
 

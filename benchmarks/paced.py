@@ -14,6 +14,7 @@ import random
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,7 @@ def machine() -> dict[str, Any]:
 
 
 def software() -> dict[str, Any]:
-    """The same without the card, which it takes torch to ask."""
+    """The same for a process that must not hold memory on the card: the driver's own program is asked for its name."""
     versions = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -136,12 +137,65 @@ def software() -> dict[str, Any]:
     with contextlib.suppress(OSError):
         sha = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     return {
+        "card": card(),
         "git": sha,
         "python": platform.python_version(),
         "versions": versions,
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
     }
+
+
+def functions_of(work: Callable[[], Any], most: int = 25) -> dict[str, Any]:
+    """Run `work` under cProfile: seconds of this thread by function, its own and with what it calls.
+
+    Waiting counts as a function's own time, and each call costs more than without a profile: shares, not speed.
+    """
+    import cProfile
+    import pstats
+
+    profile, started = cProfile.Profile(), time.monotonic()
+    profile.runcall(work)
+    rows = []
+    for (file, line, name), (_, calls, own, whole, _) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
+        where = name if file == "~" else f"{'/'.join(Path(file).parts[-2:])}:{line} {name}"
+        rows.append({"function": where, "calls": calls, "own": round(own, 4), "whole": round(whole, 4)})
+    rows.sort(key=lambda row: -row["own"])
+    return {"seconds": round(time.monotonic() - started, 3), "functions": rows[:most]}
+
+
+def kernel_profiler() -> Any:
+    """torch's profiler of what runs on the processor and on the card, not entered yet."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    cuda = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+    return profile(activities=[ProfilerActivity.CPU, *cuda])
+
+
+def longest_kernels(profiler: Any, steps: int, most: int = 15) -> dict[str, Any]:
+    """Milliseconds and calls a step by kernel (without a card, by operator), and of all of them together."""
+    import torch
+
+    key = "self_device_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+    events = sorted(profiler.key_averages(), key=lambda event: -getattr(event, key))
+    return {
+        "ms_a_step": sum(getattr(event, key) for event in events) / steps / 1e3,
+        "longest": [
+            {"name": e.key[:80], "calls_a_step": e.count / steps, "ms_a_step": getattr(e, key) / steps / 1e3}
+            for e in events[:most]
+        ],
+    }
+
+
+def card() -> str | None:
+    """The name of the first card, or None without one."""
+    asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    with contextlib.suppress(OSError):
+        said = subprocess.run(asked, capture_output=True, text=True, check=False)
+        if said.returncode == 0:
+            return said.stdout.strip().splitlines()[0]
+    return None
 
 
 def settings_of(given: argparse.Namespace) -> dict[str, Any]:

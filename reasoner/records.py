@@ -27,8 +27,8 @@ class Record:
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Self:
-        names = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-        return cls(**{name: value for name, value in row.items() if name in names})
+        known = cls.__dataclass_fields__  # type: ignore[attr-defined]
+        return cls(**{name: value for name, value in row.items() if name in known})
 
 
 class Strategy(StrEnum):
@@ -160,6 +160,12 @@ class GenerationRequest(Record):
     adapter: str = ""
     add_special_tokens: bool = True
 
+    def to_row(self) -> dict[str, Any]:
+        """The same row without copying each value: there is one request a sample."""
+        return {name: getattr(self, name) for name in self.__slots__} | {
+            "sampling": dataclasses.asdict(self.sampling)
+        }
+
     def key(self, model_fingerprint: str) -> str:
         """The ledger's key: problem, prompt, model (base and adapter), sampling, seed and sample index."""
         return content_hash(
@@ -191,6 +197,10 @@ class Completion(Record):
     completion_tokens: int
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
+
+    def to_row(self) -> dict[str, Any]:
+        """The same row without copying each token: there may be thousands."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +31,6 @@ OFFSET_BITS = 48
 KEY = re.compile(r"[0-9a-f]{32}")
 _ENTRY, _SHARED = b'{"key":"', b'{"shared":"'
 _ID = 32
-_COMPLETION_FIELDS = fields(Completion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +229,7 @@ def _entry_row(key: str, request: GenerationRequest, completion: Completion) -> 
         "seed": request.seed,
         "prompt": _prompt_hash(request.prompt),
         "settings": _settings(request)[0],
-        "completion": _completion_row(completion),
+        "completion": completion.to_row(),
     }
 
 
@@ -259,11 +258,6 @@ def _hashed_settings(
         "add_special_tokens": special,
     }
     return content_hash(row, _ID), row
-
-
-def _completion_row(completion: Completion) -> dict[str, Any]:
-    """As `to_row`, without copying every token: there may be thousands."""
-    return {field.name: getattr(completion, field.name) for field in _COMPLETION_FIELDS}
 
 
 def _completion(row: dict[str, Any]) -> Completion:

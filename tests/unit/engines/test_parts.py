@@ -1,5 +1,6 @@
 """Options, adapters, seeds, prompts, wire and vLLM's arguments, without any model."""
 
+import dataclasses
 import json
 import socket
 import threading
@@ -176,6 +177,8 @@ def test_records_cross_the_wire_unchanged(
         assert message is not None
         assert request_from_row(message["request"]) == request
         assert completion_from_row(message["completion"]) == completion
+        for record in (request, completion):  # journals keep the order of the fields, too
+            assert list(record.to_row().items()) == list(dataclasses.asdict(record).items())
 
 
 def test_a_broken_or_mad_peer_is_noticed() -> None:
