@@ -1,7 +1,7 @@
 """Supervised fine-tuning: our stage's trainer against TRL's SFTTrainer as it comes, tokens a second and loss.
 
     python benchmarks/sft.py MODEL_FOLDER [--data gsm8k_train.jsonl] [--steps 20] [--rounds 5] [--micro-batch 16]
-        [--sides ours,trl,trl_lean] [--profile] [--out F]
+        [--sides ours,ours_compiled,trl,trl_lean] [--profile] [--out F]
 
 Both train the same records with the original's settings: LoRA of rank 16 on seven layers, 4 × 4 records an optimiser
 step, at most 1024 tokens, 2e-4 falling linearly after 5 steps, decay 0.01. Each is a process (sft_side.py) whose steps
@@ -9,6 +9,7 @@ come on order, `--steps` optimiser steps a round, in the order A B B A; the firs
 
 * `ours`: the trainer of reasoner.training, packed where the card has a kernel for it, else padded by length; records
   of `--micro-batch` at a time, 16 an optimiser step as everywhere;
+* `ours_compiled`: the same with `train.compile=true`;
 * `trl`: `SFTTrainer(model_folder)` with every default (padding, random order, gradient checkpointing);
 * `trl_lean`: the same without gradient checkpointing.
 
@@ -101,7 +102,7 @@ def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
 
 def _side(name: str, told: dict[str, Any], room: Path) -> Side:
     argv = [str(ROOT / "benchmarks" / "sft_side.py"), name, json.dumps(told)]
-    return Side(name, argv, room / f"{name}.log", compute_environment() if name == "ours" else None)
+    return Side(name, argv, room / f"{name}.log", compute_environment() if name.startswith("ours") else None)
 
 
 def _steps(side: Side, steps: int, profile: bool = False) -> dict[str, Any]:

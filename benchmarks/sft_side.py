@@ -1,6 +1,6 @@
 """One side of `sft.py`: a trainer in a process of its own that makes optimiser steps on order.
 
-    python benchmarks/sft_side.py ours|trl|trl_lean|judge SETTINGS_JSON      (started by sft.py)
+    python benchmarks/sft_side.py ours|ours_compiled|trl|trl_lean|judge SETTINGS_JSON      (started by sft.py)
 
 Orders: {"do": "steps", "steps": N, "profile": bool}, {"do": "save"}, {"do": "end"}. `judge` takes none: it puts each
 side's adapter on the base and answers with the loss of every validation record, the bare base's among them.
@@ -27,21 +27,22 @@ from reasoner.training.specs import SftSpec
 from reasoner.training.trainer import Job
 
 
-def settings_of(given: dict[str, Any]) -> TrainConfig:
+def settings_of(given: dict[str, Any], compiled: bool) -> TrainConfig:
     """The original's settings (METHODS 2.6), in micro-batches of ours."""
     size = given["micro_batch"]
     return TrainConfig(
-        batch_size=size, grad_accum=given["effective"] // size, max_length=given["max_length"], min_records=1
-    )
+        batch_size=size, grad_accum=given["effective"] // size, max_length=given["max_length"], min_records=1,
+        compile=compiled,
+    )  # fmt: skip
 
 
-def ours(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def ours(given: dict[str, Any], name: str) -> tuple[Any, dict[str, Any]]:
     """The trainer of our stage, and what it decided."""
     folder, room = Path(given["model"]), Path(given["room"])
     renderer = ChatRenderer(folder)
     spec = SftSpec(
-        base=folder, base_name=folder.name, train_rows=room / "train.jsonl", output=room / "ours",
-        work=room / "ours-work", end_token=renderer.end_token, train=settings_of(given),
+        base=folder, base_name=folder.name, train_rows=room / "train.jsonl", output=room / name,
+        work=room / f"{name}-work", end_token=renderer.end_token, train=settings_of(given, name == "ours_compiled"),
         add_special_tokens=not renderer.has_chat_template,
     )  # fmt: skip
     device = runtime.pick_device(spec.device)
@@ -194,7 +195,8 @@ def run(name: str, given: dict[str, Any], channel: Channel) -> None:
     if name == "judge":
         return judge(given, channel)
     makers: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
-        "ours": lambda: ours(given),
+        "ours": lambda: ours(given, name),
+        "ours_compiled": lambda: ours(given, name),
         "trl": lambda: trl(given, lean=False),
         "trl_lean": lambda: trl(given, lean=True),
     }

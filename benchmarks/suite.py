@@ -81,7 +81,10 @@ CPU = (
     ),
 )  # fmt: skip
 CARD = (
-    Bench("sft", ("sft.py", "{model}", "--data", "{data}", "--micro-batch", "16", "--profile"), 300),
+    Bench("sft", ("sft.py", "{model}", "--data", "{data}", "--micro-batch", "16", "--profile",
+                  "--sides", "ours,ours_compiled,trl,trl_lean"), 360),
+    Bench("adapter_sync", ("adapter_sync.py", "{model}", "--profile", "30", "--options",
+                           '{"gpu_memory_utilization":0.3,"enforce_eager":true}'), 120),
     Bench(
         "engine_settings",
         ("engine_settings.py", "{model}", "--shapes", "decode,few_shot", "--prompts", "256", "--options", SLOTS),
