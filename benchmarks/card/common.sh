@@ -43,9 +43,9 @@ leave() {
   if [ -n "$PIECES" ]; then
     rm -rf "$OUT/pieces" && mkdir "$OUT/pieces"
     tar -C "$OUT" --exclude=./pieces -cz . | split -b "$PIECES" - "$OUT/pieces/results.tar.gz."
-    echo "pieces    $OUT/pieces (together: cat results.tar.gz.* | tar xz)"
+    echo "pieces    $OUT/pieces (together: cat results.tar.gz.* | tar xz)" >&2
   fi
-  echo "results   $OUT"
-  echo "go on     with $REASONER_HOME/{artifacts,results,work,ledger}: docs/operations.md, Another machine"
+  echo "results   $OUT" >&2
+  echo "go on     with $REASONER_HOME/{artifacts,results,work,ledger}: docs/operations.md, Another machine" >&2
 }
 [ -n "$SHOW" ] || trap leave EXIT
