@@ -2,7 +2,7 @@
 # make test    what this machine can test in under an hour
 # make test-long    the tests that take minutes each: pools under load, kills of multi-turn trainings
 # make test-faults    the whole fault matrix: some 100 kills, full disks and the like
-# make bench    the benchmarks of speed with a small model on the CPU, JSON files into build/bench (ten quiet minutes)
+# make bench    the benchmarks of speed with a small model on the CPU, JSON files into build/bench
 # All of them install what they need into .venv first. `make cuda` installs the set for an NVIDIA card instead.
 
 VENV := .venv

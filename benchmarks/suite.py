@@ -1,4 +1,4 @@
-"""Every benchmark of speed by one command: `cpu` in about ten minutes on two quiet cores, `card` in half an hour.
+"""Every benchmark of speed by one command: `cpu` with a small model, meant for ten minutes of two cores; `card`.
 
     python benchmarks/suite.py cpu [--out build/bench]
     python benchmarks/suite.py card --model MODEL_FOLDER --data gsm8k_train.jsonl [--out build/bench] [--only NAME …]
@@ -9,7 +9,8 @@ writes what it has where it can. `--seconds` ends the whole, and what has not be
 add up to more than half an hour, the most wanted come first, and `--only` runs the others.
 
 `cpu` takes SmolLM2-135M from the package that the demo uses, on a processor without a card. Bars are those of a card
-and are not asked there. Exit status 1 where a benchmark wrote no JSON.
+and are not asked there. How long `cpu` takes on a quiet machine has not been measured. Exit status 1 where a benchmark
+wrote no JSON.
 """
 
 import argparse
