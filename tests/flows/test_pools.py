@@ -200,7 +200,7 @@ def with_engine(services: Services, run_id: str) -> list[psutil.Process]:
     """The processes of a GPU stage, once its engine is among them."""
     process = services.process_of(run_id)
     found = tree(process) if process else []
-    return found if any("reasoner.engines.worker" in " ".join(p.cmdline()) for p in found) else []
+    return found if any("reasoner.engines.kept.listener" in " ".join(p.cmdline()) for p in found) else []
 
 
 @pytest.mark.long
