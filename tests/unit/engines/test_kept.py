@@ -19,13 +19,15 @@ from pathlib import Path
 
 import pytest
 
+from flows.commands.services import down
 from reasoner.engines.kept import identity, process, record, slot
 from reasoner.engines.kept.slot import KeptSlot, clear_all
+from reasoner.engines.pool import EnginePool
 from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.remote import RemoteEngine
 from reasoner.errors import EngineError
 from reasoner.home import Home
-from reasoner.process.owner import owner_tag, parse_tag
+from reasoner.process.owner import owner_is_dead, owner_tag, parse_tag
 from tests.support.engine_client import FOREVER, SETTINGS, connect
 from tests.unit.engines.test_remote import ROOT, gone
 from tests.unit.engines.test_scripted import request, scripted
@@ -109,6 +111,7 @@ def test_an_engine_of_other_settings_is_gone_before_the_new_one_starts(
 ) -> None:
     pid = left_by_another(home)
     monkeypatch.setenv("REASONER_WATCHED", owner_tag(pid))
+    os.kill(pid, signal.SIGSTOP)  # it takes its time to end
     here, engine = taken(home, scripted("neighbour"))
     assert engine.pid != pid
     assert [c.text for _, c in engine.generate([request()])] == ["gone"]
@@ -143,13 +146,12 @@ def test_another_model_environment_or_code_is_another_engine(
 
 def test_training_waits_until_the_engine_is_gone(home: Home) -> None:
     pid = left_by_another(home)
-    tree = [parse_tag(tag)[0] for tag in record._below(record_of(home).keeper)]
-    assert pid in tree and len(tree) == 2  # the guard and the engine
-    here = KeptSlot(home, owner_tag(), FOREVER)
-    here.clear()
-    assert all(gone(process, 0.1) for process in tree)
-    here.clear()
-    here.give_back()
+    tree = record._below(record_of(home).keeper)
+    assert owner_tag(pid) in tree and len(tree) == 2  # the guard and the engine
+    with EnginePool(home.path / "logs", kept=KeptSlot(home, owner_tag(), FOREVER)) as pool:
+        with pool.without_engine():
+            assert all(map(owner_is_dead, tree))
+        pool.release_gpu()
     assert not list(home.engines.iterdir())
 
 
@@ -179,6 +181,15 @@ def test_a_client_that_vanishes_takes_its_engine_along(home: Home, how: str) -> 
     here, engine = taken(home)
     assert engine.pid != pid and texts(engine)
     engine.close()
+    here.give_back()
+
+
+def test_a_connection_that_is_closed_without_a_goodbye_ends_it(home: Home) -> None:
+    here, engine = taken(home)
+    pid, connection = engine.pid or 0, engine._process
+    assert connection is not None
+    connection.wire.close()
+    assert gone(pid, AT_ONCE)
     here.give_back()
 
 
@@ -262,15 +273,19 @@ def test_it_ends_with_its_worker(home: Home) -> None:
     assert gone(pid, AT_ONCE)
 
 
-def test_down_ends_what_is_idle_and_leaves_what_is_in_use(home: Home) -> None:
+def test_down_ends_what_is_idle_and_leaves_what_is_in_use(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REASONER_HOME", str(home.path))
     here, engine = taken(home)
-    assert clear_all(home) == [] and texts(engine)
+    down()
+    assert "kept" not in capsys.readouterr().err and texts(engine)
     pid = engine.pid or 0
     engine.leave(FOREVER)
     here.give_back()
-    [ended] = clear_all(home)
-    assert ended.pid == pid and gone(pid, 0.1)
-    assert clear_all(home) == []
+    down()
+    assert f"ended       kept scripted engine for . (process {pid})" in capsys.readouterr().err
+    assert gone(pid, 0.1) and not list(home.engines.iterdir())
 
 
 def test_an_engine_that_can_not_be_left_is_ended(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
