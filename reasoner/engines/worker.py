@@ -41,7 +41,7 @@ def end_now() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Resting:
-    """An engine between two clients: awake, without adapters."""
+    """An engine between two clients: without adapters, and it has never slept."""
 
     engine: PolicyEngine
     settings: EngineSettings
@@ -56,6 +56,7 @@ class Worker:
         self._wire = wire
         self._resting = resting
         self._adapters: set[str] = set()
+        self._slept = False
         self._inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._cancelled = -1
@@ -109,7 +110,7 @@ class Worker:
             self._outbox.put({**reply, "call": call})
             if getattr(engine, "dead", False):
                 return None  # vLLM's own engine process has died: the client must see this one end, too
-        if message["op"] == "leave":
+        if message["op"] == "leave" and not self._slept:
             self._put_to_rest(engine)
             self._outbox.put({"op": "left"})
             return float(message["idle_seconds"])
@@ -119,7 +120,6 @@ class Worker:
     def _put_to_rest(self, engine: PolicyEngine) -> None:
         """As a fresh engine, for whoever comes next. An error here ends the process: nobody gets a half-tidied one."""
         try:
-            engine.wake()
             for name in self._adapters:
                 engine.unload_adapter(name)
         except Exception:
@@ -137,6 +137,9 @@ class Worker:
         return {"op": "finished"}
 
     def _sleep(self, engine: PolicyEngine, message: dict[str, Any]) -> dict[str, Any]:
+        self._slept = (
+            True  # measured on a card: the base may answer otherwise afterwards, so nobody gets it next
+        )
         engine.sleep()
         return {"op": "finished"}
 

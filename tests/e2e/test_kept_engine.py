@@ -61,8 +61,6 @@ def test_a_pool_uses_the_engine_that_another_has_left(home: Home, tmp_path: Path
         engine = first.acquire(settings)
         pid = pid_of(engine)
         engine.load_adapter("policy", adapter)
-        engine.sleep()
-        engine.wake()
         assert answers(engine, [ask(adapter="policy")]) == adapted
     with pytest.raises(DataError), pool(home) as second:
         engine = second.acquire(settings)

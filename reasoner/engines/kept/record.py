@@ -55,6 +55,11 @@ class Record:
         return f"{self.kind} engine for {self.model} (process {self.pid})"
 
     @property
+    def well(self) -> bool:
+        """Whether all of it is alive: an engine without its keeper is about to be ended by its guard."""
+        return not (owner_is_dead(self.keeper) or owner_is_dead(self.engine))
+
+    @property
     def gone(self) -> bool:
         """Whether every process of the engine has ended, and with it its memory."""
         return owner_is_dead(self.keeper) and owner_is_dead(self.engine)

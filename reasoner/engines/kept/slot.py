@@ -107,7 +107,7 @@ class KeptSlot:
         wire.limit(WELCOME_SECONDS)
         with suppress(OSError):
             connection.connect(record.socket)
-            if not record.gone and (wire.receive() or {}).get("pid") == record.pid:
+            if record.well and (wire.receive() or {}).get("pid") == record.pid:
                 wire.limit(None)
                 return KeptProcess(wire, record, log_start)
         wire.close()

@@ -298,6 +298,16 @@ def test_an_engine_that_can_not_be_left_is_ended(home: Home, monkeypatch: pytest
     assert gone(pid, 0.1)
 
 
+def test_an_engine_that_has_slept_is_not_handed_on(home: Home) -> None:
+    here, engine = taken(home)
+    pid = engine.pid or 0
+    engine.sleep()
+    engine.wake()
+    engine.leave(FOREVER)
+    here.give_back()
+    assert gone(pid, 0.1)
+
+
 def test_leaving_in_the_middle_of_a_generation_ends_it(home: Home) -> None:
     here, engine = taken(home)
     answers = engine.generate([request(index=i) for i in range(3000)])
