@@ -215,6 +215,7 @@ def test_an_engine_that_was_killed_or_hangs_is_replaced(
     monkeypatch.setattr(slot, "WELCOME_SECONDS", 0.5)
     victim = parse_tag(found.keeper if which == "keeper" else found.engine)[0]
     os.kill(victim, signal.SIGSTOP if which == "stopped" else signal.SIGKILL)
+    assert which == "stopped" or gone(victim, 10)
     here, engine = taken(home)
     assert engine.pid != pid and texts(engine) == ["one #0 @", "one #1 @", "one #2 @"]
     assert gone(pid, 0.1) and gone(victim, 0.1)
@@ -253,6 +254,8 @@ def test_a_record_with_a_number_of_another_process_harms_nobody(home: Home) -> N
     here, engine = taken(home)
     assert texts(engine)
     assert bystander.poll() is None
+    headless = dataclasses.replace(record_of(home), keeper=stale)
+    assert record_of(home).well and not headless.well and not headless.gone
     engine.close()
     here.give_back()
     path.write_text("{half a rec")
