@@ -4,7 +4,8 @@
 
 Prefect's own worker kills its runs at SIGTERM and says nothing of it (Prefect #16746), so that a run holds the pool's
 slot until the zombie automation finds it. This one reports them as Crashed and cancels what they have sent to other
-pools. What it was killed with SIGKILL for is still left to the automation. Ctrl-C does the same as SIGTERM.
+pools. What it was killed with SIGKILL for is still left to the automation. Ctrl-C does the same as SIGTERM. An engine
+that a stage leaves for the next one ends with the worker, however that ends (reasoner.engines.kept).
 """
 
 import argparse
@@ -16,6 +17,8 @@ import anyio
 from prefect.utilities.processutils import setup_signal_handlers_worker
 from prefect.workers.process import ProcessWorker
 
+from reasoner.engines.kept.slot import OWNER
+from reasoner.process.owner import owner_tag
 from reasoner.redaction import install
 from tasks.gpu import cancel_children
 
@@ -58,6 +61,7 @@ def main() -> None:
     parser.add_argument("--name", required=True)
     given = parser.parse_args()
     install()
+    os.environ[OWNER] = owner_tag()
     setup_signal_handlers_worker(os.getpid(), "the worker", _say)
     try:
         asyncio.run(work(given.pool, given.name))

@@ -60,6 +60,11 @@ class Home:
         return self.path / "work"
 
     @property
+    def engines(self) -> Path:
+        """Records of kept engines, one file a host and set of cards."""
+        return self.path / "engines"
+
+    @property
     def micro_batches(self) -> Path:
         """Notes on the training micro-batch that fitted a model, device and length."""
         return self.path / "micro-batches"

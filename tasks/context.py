@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from reasoner.config.base import Section
 from reasoner.config.tracking import TrackingConfig
 from reasoner.config.training import ComputeConfig
+from reasoner.engines.kept.slot import kept_slot
 from reasoner.engines.pool import EnginePool
 from reasoner.errors import ArtifactError, InfrastructureError, without_secrets
 from reasoner.home import Home
@@ -218,10 +219,13 @@ def run_context(
     idle_seconds: float = 300.0,
     tracking: TrackingConfig | None = None,
     compute: ComputeConfig | None = None,
+    keep_engine: bool = False,
 ) -> Iterator[RunContext]:
     """Open the home folder for one run and close its engines at the end, whatever happens.
 
-    An engine that nobody uses for `idle_seconds` ends. Raises `ConfigurationError` where `tracking` can't be done.
+    An engine that nobody uses for `idle_seconds` ends. With `keep_engine` one that is in use at the end waits so long
+    for the next process, under a worker that ends it (`reasoner.engines.kept`). Raises `ConfigurationError` where
+    `tracking` can't be done.
     """
     rehearsal = _rehearsal.get()
     if rehearsal is not None:
@@ -229,12 +233,16 @@ def run_context(
         return
     install()
     home = home or Home.from_environment()
-    folder = home.runs / folder_name
-    with alive(home, folder_name), EnginePool(folder / "logs", idle_seconds=idle_seconds) as engines:
+    folder, progress = home.runs / folder_name, Progress()
+    kept = kept_slot(home, idle_seconds, progress.say) if keep_engine else None
+    with (
+        alive(home, folder_name),
+        EnginePool(folder / "logs", idle_seconds=idle_seconds, kept=kept) as engines,
+    ):
         folder.mkdir(parents=True, exist_ok=True)
         tracked = Tracking.of(tracking or TrackingConfig(), folder_name, folder)
-        store, compute = Store(home.artifacts), compute or ComputeConfig()
-        context = RunContext(home, store, engines, folder, gpu_pool or "", tracked, compute)
+        store, compute = Store(home.artifacts), compute or ComputeConfig(idle_seconds=idle_seconds)
+        context = RunContext(home, store, engines, folder, gpu_pool or "", tracked, compute, progress)
         token = _current.set(context)
         try:
             with clean_errors():

@@ -117,6 +117,7 @@ def _start(stage: "Stage", arguments: dict[str, Any], tag: str) -> FlowRun:
         "stage": stage.name, "arguments": stage.encode(arguments), "folder": current().folder.name,
         "wandb_project": tracking.project if tracking else None,
         "processes": compute.processes, "sharding": compute.sharding, "engines": compute.engines,
+        "idle_seconds": compute.idle_seconds,
     }  # fmt: skip
     started: Any = run_deployment(
         DEPLOYMENT, parameters=parameters, tags=[tag], flow_run_name=stage.label(arguments), timeout=0

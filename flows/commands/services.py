@@ -11,6 +11,7 @@ import urllib.request
 
 from flows.commands import deploying, prefect_settings, processes
 from flows.commands.processes import Service
+from reasoner.engines.kept.slot import clear_all
 from reasoner.errors import BusyError, InfrastructureError
 from reasoner.home import Home
 from reasoner.process.locks import FileLock
@@ -55,12 +56,14 @@ def up(port: int) -> None:
 
 
 def down() -> None:
-    """End the processes that `up` started: workers first, the server last."""
+    """End the processes that `up` started, workers first, the server last, and the engines that stages have left."""
     home = Home.from_environment()
     services = processes.read(home)
     for service in sorted(services, key=lambda s: s.name == "server"):
         processes.stop(service)
         _say("ended", service.name)
+    for engine in clear_all(home):
+        _say("ended", f"kept {engine.about}")
     if not services:
         _say("down", f"nothing that `reasoner up` started in {home.path} is running")
     processes.forget(home)

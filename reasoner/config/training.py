@@ -85,8 +85,9 @@ class ComputeConfig(Section):
 
     gpu_pool: str | None = None
     """Name of the work pool that training stages are sent to; unset runs them in this process's machine."""
-    idle_seconds: float = Field(default=300.0, gt=0)
-    """An engine that nobody uses for this long ends."""
+    idle_seconds: float = Field(default=300.0, ge=0)
+    """An engine that nobody uses for this long ends; on a GPU pool it waits so long for the next stage. 0: it ends with
+    the process that uses it."""
     engine_memory: float = Field(default=0.85, gt=0, le=1)
     """Share of the card's memory that vLLM takes (read by configs/engine/vllm.yaml)."""
     one_card: bool = False

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Protocol
 
 import reasoner
 from reasoner.engines.wire import Wire
@@ -30,6 +31,26 @@ DEATH_SECONDS = 5.0
 """How long a process that has closed its connection may take to end, so that its status is known."""
 
 
+class RunningEngine(Protocol):
+    """The process of an engine as its client sees it. Safe to close from another thread."""
+
+    wire: Wire
+
+    @property
+    def pid(self) -> int | None: ...
+
+    @property
+    def alive(self) -> bool: ...
+
+    def death(self) -> str: ...
+
+    def last_lines(self, count: int) -> list[str]: ...
+
+    def close(self, *, polite: bool = True, grace: float | None = None) -> None: ...
+
+    def leave(self, idle_seconds: float) -> None: ...
+
+
 class EngineProcess:
     """One running worker with its `wire` and its log. Safe to close from another thread."""
 
@@ -37,12 +58,12 @@ class EngineProcess:
         """Start the worker and wait until it has connected. Raises EngineError when it ends before that."""
         self.log = log
         self._lock = threading.Lock()
-        folder = _socket_folder()
+        folder = socket_folder()
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
                 listener.bind(str(folder / "engine"))
                 listener.listen(1)
-                self._child = _start(folder / "engine", log)
+                self._child = start_engine("reasoner.engines.worker", [folder / "engine"], log)
                 try:
                     self.wire = Wire(self._accept(listener))
                 except BaseException:
@@ -92,6 +113,10 @@ class EngineProcess:
         """The last lines that this process wrote, at most `count`."""
         return self._child.tail(count)
 
+    def leave(self, idle_seconds: float) -> None:
+        """End the process: it ends with this one, and nobody else can find it."""
+        self.close()
+
     def close(self, *, polite: bool = True, grace: float | None = None) -> None:
         """End the process and all that it started. Polite: let the engine end by itself first.
 
@@ -110,7 +135,8 @@ class EngineProcess:
             self._child.__exit__(None, None, None)
 
 
-def _socket_folder() -> Path:
+def socket_folder() -> Path:
+    """A new private folder (mode 0700) whose path leaves room for the name of a socket."""
     folder = Path(tempfile.mkdtemp(prefix="reasoner-"))
     if len(os.fsencode(folder)) <= PATH_LIMIT - len("/engine"):
         return folder
@@ -118,14 +144,17 @@ def _socket_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="reasoner-", dir="/tmp"))
 
 
-def _start(path: Path, log: Path) -> Child:
+def start_engine(module: str, arguments: list[str | Path], log: Path) -> Child:
+    """Start a program that runs an engine, and that ends with this process."""
+    return start_child(
+        [sys.executable, "-m", module, *arguments],
+        log=log,
+        env={"PYTHONPATH": python_path(), **compute_environment()},
+    )
+
+
+def python_path() -> str:
+    """PYTHONPATH of a process that imports this project."""
     root = str(Path(reasoner.__file__).resolve().parents[1])
     inherited = os.environ.get("PYTHONPATH")
-    return start_child(
-        [sys.executable, "-m", "reasoner.engines.worker", path],
-        log=log,
-        env={
-            "PYTHONPATH": os.pathsep.join([root, inherited] if inherited else [root]),
-            **compute_environment(),
-        },
-    )
+    return os.pathsep.join([root, inherited] if inherited else [root])

@@ -7,37 +7,32 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from reasoner.engines.kept.slot import KeptSlot
 from reasoner.engines.protocol import Engine, EngineSettings
 from reasoner.engines.remote import RemoteEngine
-from reasoner.engines.start import open_engine
-from reasoner.engines.wire import settings_row
+from reasoner.engines.start import MODEL_KINDS, open_engine
+from reasoner.engines.wire import settings_digest
 from reasoner.errors import EngineError
-from reasoner.ids import content_hash
 from reasoner.process.child import INTERRUPT_GRACE
 
 
-def settings_digest(settings: EngineSettings) -> str:
-    """The identity of an engine: equal settings can share one. A model counts by its folder's resolved
-    path.
-    """
-    return content_hash(
-        {**settings_row(settings), "model_path": str(Path(settings.model_path).resolve())}, 16
-    )
-
-
 class EnginePool:
-    """Keeps the engine that was wanted last. A context manager: the engine ends with it.
+    """Keeps the engine that was wanted last. A context manager: the engine ends with it, or, where the pool has a
+    slot for it, waits there for the next process.
 
     Stages that may run at the same time take turns with `lease`; `acquire` is for a caller that holds the
     GPU slot already.
     """
 
-    def __init__(self, logs: Path, *, idle_seconds: float | None = 300.0) -> None:
-        """Logs are written to `logs/engine-<digest>.log`; an engine unused for `idle_seconds` gives its
-        memory back.
+    def __init__(
+        self, logs: Path, *, idle_seconds: float | None = 300.0, kept: KeptSlot | None = None
+    ) -> None:
+        """Logs are written to `logs/engine-<digest>.log`; an engine unused for `idle_seconds` (0 or None: no
+        limit) gives its memory back. With `kept` the engine is the one of that slot.
         """
         self._logs = Path(logs)
-        self._idle_seconds = idle_seconds
+        self._idle_seconds = idle_seconds or None
+        self._kept = kept
         self._slot = threading.RLock()
         self._lock = threading.RLock()
         self._engine: Engine | None = None
@@ -55,11 +50,21 @@ class EnginePool:
                 raise EngineError("this engine pool is closed")
             if self._engine is not None and digest == self._digest and getattr(self._engine, "usable", True):
                 return self._engine
-            self.release_gpu()
-            log = self._logs / f"engine-{digest}.log"
-            self._engine = open_engine(settings, log=log, idle_seconds=self._idle_seconds)
+            self._close_engine()
+            self._engine = self._open(settings, self._logs / f"engine-{digest}.log")
             self._digest = digest
             return self._engine
+
+    def _open(self, settings: EngineSettings, log: Path) -> Engine:
+        kept = self._kept
+        if kept is None or settings.kind not in MODEL_KINDS:
+            return open_engine(settings, log=log, idle_seconds=self._idle_seconds)
+        return RemoteEngine(
+            settings,
+            log=kept.log_of(settings),
+            idle_seconds=self._idle_seconds,
+            launch=lambda: kept.open(settings, note=log),
+        )
 
     @contextmanager
     def lease(self, settings: EngineSettings) -> Iterator[Engine]:
@@ -74,17 +79,21 @@ class EnginePool:
             self.release_gpu()
             yield
 
-    def release_gpu(self, *, at_once: bool = False) -> None:
-        """Close the engine, if there is one. A generation that runs in another thread gets an EngineError.
-
-        `at_once`: this process was told to end, so the engine is told to, not asked.
+    def release_gpu(self) -> None:
+        """Close the engine, if there is one, and one that a stage before has left. A generation that runs in
+        another thread gets an EngineError.
         """
         with self._lock:
-            engine, self._engine, self._digest = self._engine, None, ""
-            if isinstance(engine, RemoteEngine) and at_once:
-                engine.close(grace=INTERRUPT_GRACE)
-            elif engine is not None:
-                engine.close()
+            self._close_engine()
+            if self._kept is not None:
+                self._kept.clear()
+
+    def _close_engine(self, grace: float | None = None) -> None:
+        engine, self._engine, self._digest = self._engine, None, ""
+        if isinstance(engine, RemoteEngine):
+            engine.close(grace=grace)
+        elif engine is not None:
+            engine.close()
 
     def __enter__(self) -> Self:
         return self
@@ -92,6 +101,14 @@ class EnginePool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """A process that was told to end tells its engine to end, too; otherwise a kept one stays for the next."""
+        told_to_end = kind is not None and not issubclass(kind, Exception)
         with self._lock:
             self._closed = True
-            self.release_gpu(at_once=kind is not None and not issubclass(kind, Exception))
+            try:
+                if self._kept is not None and isinstance(self._engine, RemoteEngine) and not told_to_end:
+                    self._engine.leave(self._kept.idle_seconds)
+                self._close_engine(INTERRUPT_GRACE if told_to_end else None)
+            finally:
+                if self._kept is not None:
+                    self._kept.give_back()

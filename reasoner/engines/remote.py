@@ -1,21 +1,22 @@
 """An engine in a process of its own: its memory goes back when it ends, and its crash is an error here, not
 the end.
 
-The process ends with this one, however this one ends. Requests are sent at once,
-completions are yielded as they come. With `idle_seconds` an unused process ends, and is started again (with
-the adapters that it had) by the next call.
+The process ends with this one, however this one ends, unless it is left to the next client (reasoner.engines.kept).
+Requests are sent at once, completions are yielded as they come. With `idle_seconds` an unused process ends, and is
+started again (with the adapters that it had) by the next call.
 """
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from reasoner.engines.engine_process import EngineProcess
+from reasoner.engines.engine_process import EngineProcess, RunningEngine
 from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.wire import completion_from_row, error_from_row, settings_row
-from reasoner.errors import EngineError, InfrastructureError, ReasonerError
+from reasoner.errors import EngineError, InfrastructureError
+from reasoner.process.child import INTERRUPT_GRACE
 from reasoner.records import Completion, GenerationRequest
 
 CHUNK = 256
@@ -27,8 +28,16 @@ ROOT_CAUSE = ("root cause", "Engine core initialization failed")
 class RemoteEngine:
     """The Engine protocol over a socket. Call it from one thread; `close` may come from another."""
 
-    def __init__(self, settings: EngineSettings, *, log: Path, idle_seconds: float | None = None) -> None:
-        """Start the engine and wait until it is ready.
+    def __init__(
+        self,
+        settings: EngineSettings,
+        *,
+        log: Path,
+        idle_seconds: float | None = None,
+        launch: Callable[[], RunningEngine] | None = None,
+    ) -> None:
+        """Start the engine and wait until it is ready. `launch` brings its process, by default a new one that
+        writes to `log`.
 
         Raises ConfigurationError and ModelError as the engine does, and EngineError, which names model,
         kind, cause and log, for any other reason.
@@ -40,7 +49,8 @@ class RemoteEngine:
         self._calls = 0
         self._active: int | None = None
         self._closed = False
-        self._process: EngineProcess | None = None
+        self._launch = launch or (lambda: EngineProcess(self.log))
+        self._process: RunningEngine | None = None
         self._timer: threading.Timer | None = None
         self._lock = threading.RLock()
         self._ready()
@@ -113,19 +123,33 @@ class RemoteEngine:
         """End the process and everything that it started. A generation in another thread gets an
         EngineError. With `grace` it is not asked first: SIGTERM, and SIGKILL after so many seconds.
         """
+        process, active = self._end_use()
+        if process:
+            process.close(polite=not active and grace is None, grace=grace)
+
+    def leave(self, idle_seconds: float) -> None:
+        """Close this client; a kept process waits `idle_seconds` for another, any other ends. So does one that
+        is generating.
+        """
+        process, active = self._end_use()
+        if process and active:
+            process.close(polite=False)
+        elif process:
+            process.leave(idle_seconds)
+
+    def _end_use(self) -> tuple[RunningEngine | None, bool]:
+        """The process, which nothing here uses any more, and whether it is generating."""
         with self._lock:
             self._closed = True
             self._stop_timer()
             process, self._process = self._process, None
-            active = self._active is not None
-        if process:
-            process.close(polite=not active and grace is None, grace=grace)
+            return process, self._active is not None
 
     def _next_call(self) -> int:
         self._calls += 1
         return self._calls
 
-    def _ready(self) -> EngineProcess:
+    def _ready(self) -> RunningEngine:
         """The running process; starts one when there is none."""
         self._stop_timer()
         if self._closed:
@@ -138,25 +162,26 @@ class RemoteEngine:
             raise EngineError(self._process.death())
         return self._process
 
-    def _start(self) -> EngineProcess:
-        process: EngineProcess | None = None
+    def _start(self) -> RunningEngine:
+        process: RunningEngine | None = None
         try:
-            process = EngineProcess(self.log)
+            process = self._launch()
             process.wire.send({"op": "settings", "settings": settings_row(self.settings)})
             message = self._receive(process)
             if message["op"] == "error":
                 raise error_from_row(message["error"])
             for name, path in self._adapters.items():
                 self._ask(process, {"op": "load_adapter", "name": name, "path": str(path)})
-        except (ReasonerError, OSError) as error:
+        except BaseException as error:
+            told_to_end = not isinstance(error, Exception)
             if process:
-                process.close(polite=False)
-            if isinstance(error, ReasonerError) and not isinstance(error, InfrastructureError):
+                process.close(polite=False, grace=INTERRUPT_GRACE if told_to_end else None)
+            if not isinstance(error, InfrastructureError | OSError):
                 raise
             raise EngineError(self._why_no_start(str(error), process)) from error
         return process
 
-    def _why_no_start(self, cause: str, process: EngineProcess | None) -> str:
+    def _why_no_start(self, cause: str, process: RunningEngine | None) -> str:
         if process and any(words in cause for words in ROOT_CAUSE):
             causes = [line for line in process.last_lines(200) if "Error: " in line and not _is_vague(line)]
             cause = causes[-1] if causes else cause
@@ -170,7 +195,7 @@ class RemoteEngine:
             self._ask(self._ready(), message)
             self._rest()
 
-    def _ask(self, process: EngineProcess, message: dict[str, Any]) -> None:
+    def _ask(self, process: RunningEngine, message: dict[str, Any]) -> None:
         """Send a command and wait for its end; raises what the engine raised."""
         call = self._next_call()
         try:
@@ -183,7 +208,7 @@ class RemoteEngine:
             raise error_from_row(reply["error"], f" (log: {self.log})")
 
     def _send_requests(
-        self, process: EngineProcess, call: int, requests: Iterable[GenerationRequest], logprobs: bool
+        self, process: RunningEngine, call: int, requests: Iterable[GenerationRequest], logprobs: bool
     ) -> None:
         rows: list[dict[str, Any]] = []
         try:
@@ -202,13 +227,13 @@ class RemoteEngine:
         except OSError:
             raise EngineError(self._gone(process)) from None
 
-    def _receive(self, process: EngineProcess) -> dict[str, Any]:
+    def _receive(self, process: RunningEngine) -> dict[str, Any]:
         message = process.wire.receive()
         if message is None:
             raise EngineError(self._gone(process))
         return message
 
-    def _gone(self, process: EngineProcess) -> str:
+    def _gone(self, process: RunningEngine) -> str:
         return f"the {self.settings.kind} engine was closed" if self._closed else process.death()
 
     def _rest(self) -> None:

@@ -51,7 +51,9 @@ class TransformersEngine:
             trust_remote_code=False,
             **extra,
         )
-        self._model: Any = model.to(self._device).eval()
+        # Frozen from the start, as PEFT leaves the base: torch computes weights that may be trained by another kernel,
+        # so that the base's log-probabilities would change (by 1e-6) with the first adapter.
+        self._model: Any = model.to(self._device).eval().requires_grad_(False)
         limit = getattr(self._model.config, "max_position_embeddings", None)
         self._max_model_len = int(options.get("max_model_len") or limit or 2048)
         self._end_ids = _end_ids(self._model, self._tokenizer)

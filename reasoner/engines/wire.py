@@ -15,6 +15,7 @@ from typing import Any
 from reasoner import errors
 from reasoner.engines.protocol import EngineSettings
 from reasoner.errors import EngineError, ReasonerError
+from reasoner.ids import content_hash
 from reasoner.records import Completion, GenerationRequest, Sampling
 
 LENGTH = struct.Struct(">I")
@@ -50,6 +51,10 @@ class Wire:
             return None
         return json.loads(data) if len(data) == length else None
 
+    def limit(self, seconds: float | None) -> None:
+        """From now on the other side counts as gone when it is silent for so long (None: never)."""
+        self._connection.settimeout(seconds)
+
     @property
     def hung_up(self) -> bool:
         """Whether the other side is gone, or this one closed. What it sent before may still be unread."""
@@ -78,6 +83,15 @@ def settings_row(settings: EngineSettings) -> dict[str, Any]:
         "max_lora_rank": settings.max_lora_rank,
         "options": dict(settings.options),
     }
+
+
+def settings_digest(settings: EngineSettings) -> str:
+    """The identity of an engine: equal settings can share one. A model counts by its folder's resolved
+    path.
+    """
+    return content_hash(
+        {**settings_row(settings), "model_path": str(Path(settings.model_path).resolve())}, 16
+    )
 
 
 def settings_from_row(row: dict[str, Any]) -> EngineSettings:

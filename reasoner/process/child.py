@@ -8,7 +8,6 @@ crash of a GPU runtime or a kill for memory ends the child and is a `ChildFailed
 import contextlib
 import json
 import os
-import re
 import select
 import signal
 import socket
@@ -22,6 +21,7 @@ from typing import Any, Self
 
 from reasoner.errors import ChildFailedError, InfrastructureError
 from reasoner.process.environment import child_environment
+from reasoner.process.log_tail import TAIL_LINES, last_words, tail
 
 GUARD = Path(__file__).with_name("guard.py")
 GRACE = 10.0
@@ -29,8 +29,6 @@ GRACE = 10.0
 INTERRUPT_GRACE = 3.0
 """The same where this process was itself told to end: whoever told it waits for about 10 s."""
 GUARD_MARGIN = 5.0
-TAIL_LINES, TAIL_BYTES = 10, 8192
-FRAME = re.compile(r'\s+File ".*", line \d+')
 NEVER_STARTED = 127
 
 OnProgress = Callable[[dict[str, Any]], None]
@@ -153,24 +151,13 @@ class Child:
     def failure(self, what: str | None = None) -> ChildFailedError:
         """The error for a child that failed, with the last lines of its log."""
         name = " ".join(Path(part).name if part.startswith("/") else part for part in self.argv[:3])
-        lines = without_traceback(self.tail())
-        shown = "".join(f"\n  | {line}" for line in lines)
-        end = f"Its last lines:{shown}" if lines else "It wrote nothing."
-        return ChildFailedError(f"{name} {what or self._how_it_ended()}. Log: {self.log}. {end}")
+        return ChildFailedError(
+            f"{name} {what or self.how_it_ended()}. {last_words(self.log, self._log_start)}"
+        )
 
     def tail(self, lines: int = TAIL_LINES) -> list[str]:
         """The last lines that this child wrote."""
-        try:
-            with self.log.open("rb") as handle:
-                size = handle.seek(0, os.SEEK_END)
-                start = max(self._log_start, size - TAIL_BYTES)
-                handle.seek(start)
-                text = handle.read().decode(errors="replace")
-        except OSError:
-            return []
-        # A progress bar rewrites its line with carriage returns.
-        found = [line.rstrip() for line in text.replace("\r", "\n").split("\n") if line.strip()]
-        return found[-lines:]
+        return tail(self.log, self._log_start, lines)
 
     def terminate(self, grace: float | None = None) -> int | None:
         """End the child's whole tree: SIGTERM, and after `grace` seconds SIGKILL. Returns the exit status."""
@@ -253,7 +240,8 @@ class Child:
                     os.killpg(group, signal.SIGKILL)
         self._finish(-signal.SIGKILL)
 
-    def _how_it_ended(self) -> str:
+    def how_it_ended(self) -> str:
+        """In a few words, for a message: by which signal, or with which status."""
         if self._trouble:
             return self._trouble
         code = self.returncode or 0
@@ -269,15 +257,3 @@ class Child:
             self._control.close()
             os.close(self._progress)
             self._progress = -1
-
-
-def without_traceback(lines: list[str]) -> list[str]:
-    """The last lines of a log without the frames of a Python traceback: the error itself says what went wrong."""
-    frames = [i for i, line in enumerate(lines) if FRAME.match(line)]
-    if not frames:
-        return lines
-    # A first line that is indented stands in the middle of a traceback, of which the beginning was cut off.
-    before = [] if lines[0].startswith((" ", "\t")) else lines[: frames[0]]
-    said = [line for line in before if not line.startswith(("Traceback (", " ", "\t"))]
-    ends = [i for i in range(frames[-1] + 1, len(lines)) if not lines[i].startswith((" ", "\t"))]
-    return [*said, *lines[ends[0] :]] if ends else said

@@ -15,6 +15,7 @@ import httpx
 import psutil
 import pytest
 
+from reasoner.engines.kept.record import read
 from tests.support.services import Services, eventually, interrupt, tree
 from tests.support.tiny_llama import make_model
 
@@ -200,7 +201,7 @@ def with_engine(services: Services, run_id: str) -> list[psutil.Process]:
     """The processes of a GPU stage, once its engine is among them."""
     process = services.process_of(run_id)
     found = tree(process) if process else []
-    return found if any("reasoner.engines.worker" in " ".join(p.cmdline()) for p in found) else []
+    return found if any("reasoner.engines.kept.listener" in " ".join(p.cmdline()) for p in found) else []
 
 
 @pytest.mark.long
@@ -269,6 +270,31 @@ def test_two_parents_take_turns_and_every_end_frees_the_slot(
     assert fresh in [c["id"] for c in services.children(second)]
     assert services.prefect("flow-run", "cancel", second).returncode == 0
     eventually(lambda: services.state(second) == services.state(fresh) == "CANCELLED", "both are cancelled")
+
+
+@pytest.mark.long
+def test_two_gpu_stages_of_a_run_use_one_engine_which_ends_with_the_worker(
+    services: Services, model: Path
+) -> None:
+    real = [
+        "engine=transformers", "engine.options.max_model_len=16384", "few_shot.strategies=[cot,pot]",
+        "few_shot.decoding.max_tokens=8", "few_shot.decoding.stop=[]", "data.pool.word_problems.limit=8", "seed=5",
+    ]  # fmt: skip
+    known = set((services.home / "runs").glob("*"))
+    done = services.reasoner("run", "smart-epoch2", "--remote", *small(model), *real)
+    assert done.returncode == 1, "a random model solves nothing, so that there is nothing to train on"
+    for stage in ("few-shot cot pool", "few-shot pot pool"):
+        assert f"{stage}: Completed" in done.stderr, done.stdout[-3000:] + done.stderr[-2000:]
+    [run] = set((services.home / "runs").glob("*")) - known
+    [note] = run.glob("logs/engine-*.log")
+    first, second = note.read_text().splitlines()
+    assert first.startswith("started the transformers engine for ")
+    assert second == first.replace("started the", "uses the kept")
+    [kept] = [read(path) for path in (services.home / "engines").glob("*.json")]
+    assert kept is not None and kept.about in first and not kept.gone
+    services.workers()["worker-gpu"].send_signal(signal.SIGTERM)
+    eventually(lambda: kept.gone, "the engine ends with the worker", 60)
+    assert services.reasoner("up").returncode == 0
 
 
 @pytest.mark.long

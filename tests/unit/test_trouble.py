@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reasoner.errors import InfrastructureError
-from reasoner.process.child import without_traceback
+from reasoner.process.log_tail import without_traceback
 from reasoner.store.store import _disk_errors
 from reasoner.training.runtime import ERROR_FILE, run_program
 from reasoner.trouble import disk_is_full, machine_trouble

@@ -3,6 +3,7 @@
 import os
 import signal
 
+from reasoner.process.owner import owner_is_dead
 from reasoner.records import Completion, GenerationRequest
 
 
@@ -26,3 +27,12 @@ def dies_on_p3(request: GenerationRequest) -> str:
         print("the last words of this engine", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     return request.prompt
+
+
+WATCHED = os.environ.get("REASONER_WATCHED", "")
+ALIVE_AT_START = bool(WATCHED) and not owner_is_dead(WATCHED)
+
+
+def neighbour(request: GenerationRequest) -> str:
+    """Whether the process that REASONER_WATCHED names was alive when this engine was started."""
+    return "alive" if ALIVE_AT_START else "gone"

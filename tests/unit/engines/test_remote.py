@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from reasoner.engines.pool import EnginePool, settings_digest
+from reasoner.engines.pool import EnginePool
 from reasoner.engines.protocol import Engine, EngineSettings
 from reasoner.engines.remote import RemoteEngine
+from reasoner.engines.wire import settings_digest
 from reasoner.errors import ConfigurationError, EngineError, ModelError, UsageError
 from reasoner.records import GenerationRequest, Sampling
 from tests.unit.engines.test_scripted import request, scripted

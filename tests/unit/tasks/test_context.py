@@ -30,7 +30,10 @@ def test_an_unused_engine_ends_after_the_configured_time(
     )
     with run_context("run", home=Home(tmp_path / "home"), idle_seconds=7.5) as run:
         run.engines.acquire(settings)
-    assert given == [7.5]
+    with run_context("run", home=Home(tmp_path / "home"), idle_seconds=0) as run:
+        run.engines.acquire(settings)
+        assert run.compute.idle_seconds == 0, "a stage on a pool is told so, too"
+    assert given == [7.5, None]
 
 
 def test_a_runs_trainings_and_evaluations_belong_together_in_wandb(
