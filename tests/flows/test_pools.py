@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -16,7 +15,8 @@ import psutil
 import pytest
 
 from reasoner.engines.kept.record import read
-from tests.support.services import Services, eventually, interrupt, tree
+from tests.support.parents import begin, running_children, small, with_engine
+from tests.support.services import Services, eventually, interrupt
 from tests.support.tiny_llama import make_model
 
 pytestmark = [pytest.mark.flows, pytest.mark.timeout(2400)]
@@ -81,14 +81,6 @@ def zombie(services: Services) -> tuple[str, float]:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("tiny") / "model")
-
-
-def small(model: Path) -> list[str]:
-    return [
-        "epochs=1", "model=local", f"model.path={model}", "data=demo", "data.pool.word_problems.limit=160",
-        "few_shot.exemplars=demo", "train.precision=fp32", "train.lr=1e-2", "train.batch_size=16",
-        "train.grad_accum=1", "train.min_records=4",
-    ]  # fmt: skip
 
 
 def scripted(model: Path, solver: str = "tests.support.solver:solve") -> list[str]:
@@ -159,49 +151,6 @@ def test_what_the_server_or_the_configuration_refuses_never_becomes_a_run(servic
     unknown = services.reasoner("run", "planner-demo", "--remote")
     assert unknown.returncode == 2 and "there are: " in unknown.stderr
     assert len(services.runs()) == before
-
-
-@dataclass
-class Parent:
-    """A parent that is followed by a command, and its flow run."""
-
-    command: subprocess.Popen[bytes]
-    log: Path
-    run_id: str = ""
-
-
-def begin(services: Services, model: Path, seed: int, folder: Path) -> Parent:
-    """A run whose few-shot stage has a real engine at work for longer than the test takes."""
-    slow = [
-        "engine=transformers", "engine.options.batch_size=1", "engine.options.max_model_len=16384",
-        "few_shot.strategies=[cot]", "few_shot.decoding.max_tokens=8000", "few_shot.decoding.stop=[]", f"seed={seed}",
-    ]  # fmt: skip
-    known = {r["id"] for r in services.runs()}
-    log = folder / f"parent{seed}.log"
-    command = services.start("run", "smart-epoch2", "--remote", *small(model), *slow, log=log)
-    parent = Parent(command, log)
-
-    def fresh() -> str:
-        assert parent.command.poll() is None, log.read_text()[-2000:]
-        new = [r["id"] for r in services.runs() if r["id"] not in known and r["work_pool_name"] == "cpu"]
-        return str(new[0]) if new else ""
-
-    parent.run_id = eventually(fresh, "the parent's flow run")
-    return parent
-
-
-def running_children(services: Services) -> list[str]:
-    return [
-        r["id"] for r in services.runs()
-        if r["work_pool_name"] == "gpu" and r["state"]["type"] in ("PENDING", "RUNNING", "CANCELLING")
-    ]  # fmt: skip
-
-
-def with_engine(services: Services, run_id: str) -> list[psutil.Process]:
-    """The processes of a GPU stage, once its engine is among them."""
-    process = services.process_of(run_id)
-    found = tree(process) if process else []
-    return found if any("reasoner.engines.kept.listener" in " ".join(p.cmdline()) for p in found) else []
 
 
 @pytest.mark.long
@@ -322,12 +271,14 @@ def test_no_secret_is_found_anywhere_after_a_run_that_tells_them_all(services: S
     for way in ("connecting with", "401 Unauthorized for"):
         assert f"{way} [redacted: HF_TOKEN]" in logs, f"the leak was not tried: {way}"
     canaries = [value.encode() for name, value in SECRETS.items() if name != "WANDB_MODE"]
-    looked_at = 0
+    looked_at = set()
     for folder in (services.home, Path(services.environment["PREFECT_HOME"])):
         for path in folder.rglob("*"):
             if path.is_file():
-                data, looked_at = path.read_bytes(), looked_at + 1
+                data = path.read_bytes()
+                looked_at.add(path.name)
                 assert not any(canary in data for canary in canaries), f"a secret stands in {path}"
-    assert looked_at > 50 and (Path(services.environment["PREFECT_HOME"]) / "prefect.db").is_file()
+    places = {"prefect.db", "server.log", "worker-cpu.log", "worker-gpu.log", "config.json", "stages.jsonl"}
+    assert places <= looked_at, places - looked_at
     for process in psutil.process_iter(["cmdline"]):
         assert not any(c.decode() in part for c in canaries for part in process.info["cmdline"] or ())

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,12 @@ def plant(
     import flows.planner
     import flows.smart  # noqa: F401
     from reasoner import workbench
-    from tasks.stage import STAGES
+    from tasks.stage import STAGES, Stage
 
     home = Path(os.environ["REASONER_HOME"])
     seen = dict.fromkeys(MOMENTS, 0)
     working: dict[str, Any] = {}
+    computing = ContextVar("computing", default=False)
 
     def reached(name: str) -> None:
         seen[name] += 1
@@ -47,6 +49,8 @@ def plant(
 
     def noting(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def function(out: Any, **arguments: Any) -> Any:
+            if not computing.get():  # the plan made before the run asks some stages, too
+                return real(out, **arguments)
             with open(computed, "a") as log:
                 log.write(f"{name}\n")
             if name != stage:
@@ -60,6 +64,16 @@ def plant(
 
         return function
 
+    def running(method: Callable[..., Any]) -> Callable[..., Any]:
+        def run(self: Stage, arguments: dict[str, Any]) -> Any:
+            token = computing.set(True)
+            try:
+                return method(self, arguments)
+            finally:
+                computing.reset(token)
+
+        return run
+
     def reporting(method: Callable[..., None]) -> Callable[..., None]:
         def report(self: Any, *args: Any, **facts: Any) -> None:
             method(self, *args, **facts)
@@ -70,6 +84,7 @@ def plant(
 
     for name, found in STAGES.items():
         found.function = noting(name, found.function)
+    Stage.run = running(Stage.run)  # type: ignore[method-assign]
     for name in ("progress", "child_progress"):
         setattr(workbench.Workbench, name, reporting(getattr(workbench.Workbench, name)))
 
