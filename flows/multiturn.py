@@ -5,6 +5,8 @@ base ─────┴─ train (validates as it goes) ─┬─ evaluation ─
                                            └─ controls ───┘
 """
 
+from dataclasses import replace
+
 from prefect import flow
 from prefect.runtime import flow_run
 
@@ -14,7 +16,7 @@ from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.config.smart import ModelConfig
 from reasoner.records import ArtifactRef
 from reasoner.stages.multiturn import controls_of
-from reasoner.telemetry.wandb_log import send_finished
+from reasoner.tracking import episodes as shown
 from tasks import contamination as overlap
 from tasks import multiturn as stages
 from tasks.context import run_context
@@ -37,6 +39,7 @@ def multiturn(
         f"{pipeline}-{flow_run.id}", gpu_pool=compute.gpu_pool, idle_seconds=compute.idle_seconds
     ) as run:
         run.save_config(config)
+        tracking = shown.asked_for(config, run.folder)
         verify, learned = config.verify, config.learned()
         problems = stages.prepare(
             config.problems, config.env_type, verify.workers, verify.timeout, config.seed
@@ -60,13 +63,8 @@ def multiturn(
         clean = overlap.scores(checked, scored, config.evaluation.confidence)
         report = stages.report(pipeline, problems, base, baseline, trained, final, names, controls, clean)
         run.finish(report, trained)
-        if config.use_wandb:
-            send_finished(
-                config,
-                run.store.open(trained),
-                run.store.open(final),
-                trained.digest,
-                run.folder,
-                run.progress.say,
-            )
+        if tracking is not None:
+            tracking = replace(tracking, run_id=trained.digest[:16])
+            folders = run.store.open(trained), run.store.open(final)
+            shown.send_finished(tracking, config, *folders, run.progress.say)
         return report

@@ -28,7 +28,8 @@ from reasoner.redaction import install, redact
 from reasoner.releases.fresh import FreshHome
 from reasoner.report.html.build import write_if_cheap
 from reasoner.store import Store
-from reasoner.tracking import Tracking, log_tables
+from reasoner.tracking import Tracking
+from reasoner.tracking.evaluations import log_tables
 from reasoner.workbench import Workbench
 from tasks.progress import Progress
 
@@ -232,7 +233,8 @@ def run_context(
     folder = home.runs / folder_name
     with alive(home, folder_name), EnginePool(folder / "logs", idle_seconds=idle_seconds) as engines:
         folder.mkdir(parents=True, exist_ok=True)
-        tracked = Tracking.of(tracking or TrackingConfig(), folder_name, folder)
+        tracking = tracking or TrackingConfig()
+        tracked = Tracking.of(tracking.wandb, tracking.project, folder_name, folder)
         store, compute = Store(home.artifacts), compute or ComputeConfig()
         context = RunContext(home, store, engines, folder, gpu_pool or "", tracked, compute)
         token = _current.set(context)
