@@ -4,11 +4,13 @@
 
 Recall: every test question, paraphrased by rules (reasoner/problems/paraphrases.py), is put among the training
 questions, the originals are searched. False alarms: the test questions are searched in the training questions as they
-are; matches are listed, for a person to say which of them are the same question after all. The threshold was chosen on
-the test questions with even numbers (`development`); `held_out` are the odd ones. JSON on standard output, too.
+are; matches are listed, for a person to say which of them are the same question after all. `--halves` does both within
+one file: the half whose SHA-256 is odd is searched in the other. The rule and its threshold were chosen so, on GSM8K's
+training set. JSON on standard output, too.
 """
 
 import argparse
+import hashlib
 import json
 import sys
 import time
@@ -35,6 +37,11 @@ def read(path: Path, name: str) -> list[Problem]:
     ]
 
 
+def second_half(problem: Problem) -> bool:
+    """Whether the question belongs to the half that is searched; the same in every run."""
+    return hashlib.sha256(problem.question.encode()).digest()[-1] % 2 == 1
+
+
 def planted(test: list[Problem], rules: list[str]) -> list[Problem]:
     """One paraphrase a question; its gold is the question's number, by which it is known again."""
     return [Problem.make(paraphrase(p.question, rules, SEED), p.gold, "planted") for p in test]
@@ -57,9 +64,7 @@ def measure(train: list[Problem], test: list[Problem], config: ContaminationConf
         hits = {number[m.evaluation_id] for m in found if owner.get(m.train_id) == number[m.evaluation_id]}
         recall[kind] = {
             "kinds": dict(Counter(m.kind for m in found)),
-            **{part: shown(len([g for g in hits if int(g) % 2 == odd]), len([i for i in changed if i % 2 == odd]))
-               for part, odd in (("development", 0), ("held_out", 1))},
-            "both": shown(len(hits), len(changed)),
+            "found": shown(len(hits), len(changed)),
         }  # fmt: skip
     listed = [m.to_row() for m in alarms]
     return {
@@ -76,14 +81,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    given_by = parser.add_mutually_exclusive_group(required=True)
+    given_by.add_argument("--test", type=Path)
+    given_by.add_argument("--halves", action="store_true")
     parser.add_argument("--train", type=Path, required=True)
-    parser.add_argument("--test", type=Path, required=True)
     parser.add_argument("--threshold", type=float, default=ContaminationConfig().threshold)
     parser.add_argument("--numbers", type=float, default=ContaminationConfig().numbers)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     config = ContaminationConfig(threshold=given.threshold, numbers=given.numbers)
-    train, test = read(given.train, "train"), read(given.test, "test")
+    train = read(given.train, "train")
+    test = read(given.test, "test") if given.test else [p for p in train if second_half(p)]
+    if given.halves:
+        train = [p for p in train if not second_half(p)]
     facts = {
         "config": config.model_dump(), "check_version": VERSION, "rules_version": RULES_VERSION, "seed": SEED,
         "train": len(train), "test": len(test), **measure(train, test, config),

@@ -51,6 +51,7 @@ from reasoner.onpolicy.parts import Parts, device_parts
 from reasoner.problems import load_problems
 from reasoner.prompts import ChatRenderer
 from reasoner.records import Completion, GenerationRequest
+from reasoner.tracking import Run
 from reasoner.training import runtime
 from reasoner.training.micro_batch import Batch
 from reasoner.training.planner import grpo, questions
@@ -221,7 +222,7 @@ def steps(
     problems = load_problems(source(given.data and str(given.data), count)).problems
     found = questions.planner_rows(problems, prompts, renderer.render, tokenizer, spec.grpo.max_prompt_length)
     job = grpo.make_job(
-        spec, spec.device, tokenizer, found, prompts, renderer, sampling, Journal(spec.work, 0), quiet, quiet
+        spec, spec.device, tokenizer, found, prompts, renderer, sampling, Journal(spec.work, 0, Run()), quiet, quiet
     )  # fmt: skip
     if given.given_plans:
         job.reward = GivenPlans(job.reward)

@@ -7,6 +7,8 @@ base ─────┤                                └─ controls ───
 The baseline is measured after the training, so that one start of the engine serves it, the evaluation and the controls.
 """
 
+from dataclasses import replace
+
 from prefect import flow
 from prefect.runtime import flow_run
 
@@ -16,7 +18,7 @@ from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.config.smart import ModelConfig
 from reasoner.records import ArtifactRef
 from reasoner.stages.multiturn import controls_of
-from reasoner.telemetry.wandb_log import send_finished
+from reasoner.tracking import episodes as shown
 from tasks import contamination as overlap
 from tasks import multiturn as stages
 from tasks.context import run_context
@@ -39,6 +41,7 @@ def multiturn(
         f"{pipeline}-{flow_run.id}", gpu_pool=compute.gpu_pool, idle_seconds=compute.idle_seconds
     ) as run:
         run.save_config(config)
+        tracking = shown.asked_for(config, run.folder)
         verify, learned = config.verify, config.learned()
         problems = stages.prepare(
             config.problems, config.env_type, verify.workers, verify.timeout, config.seed
@@ -62,13 +65,8 @@ def multiturn(
         clean = overlap.scores(checked, scored, config.evaluation.confidence)
         report = stages.report(pipeline, problems, base, baseline, trained, final, names, controls, clean)
         run.finish(report, trained)
-        if config.use_wandb:
-            send_finished(
-                config,
-                run.store.open(trained),
-                run.store.open(final),
-                trained.digest,
-                run.folder,
-                run.progress.say,
-            )
+        if tracking is not None:
+            tracking = replace(tracking, run_id=trained.digest[:16])
+            folders = run.store.open(trained), run.store.open(final)
+            shown.send_finished(tracking, config, *folders, run.progress.say)
         return report

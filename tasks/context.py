@@ -29,7 +29,8 @@ from reasoner.redaction import install, redact
 from reasoner.releases.fresh import FreshHome
 from reasoner.report.html.build import write_if_cheap
 from reasoner.store import Store
-from reasoner.tracking import Tracking, log_tables
+from reasoner.tracking import Tracking
+from reasoner.tracking.evaluations import log_tables
 from reasoner.workbench import Workbench
 from tasks.progress import Progress
 
@@ -240,7 +241,8 @@ def run_context(
         EnginePool(folder / "logs", idle_seconds=idle_seconds, kept=kept) as engines,
     ):
         folder.mkdir(parents=True, exist_ok=True)
-        tracked = Tracking.of(tracking or TrackingConfig(), folder_name, folder)
+        tracking = tracking or TrackingConfig()
+        tracked = Tracking.of(tracking.wandb, tracking.project, folder_name, folder)
         store, compute = Store(home.artifacts), compute or ComputeConfig(idle_seconds=idle_seconds)
         context = RunContext(home, store, engines, folder, gpu_pool or "", tracked, compute, progress)
         token = _current.set(context)

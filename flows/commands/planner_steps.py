@@ -65,6 +65,7 @@ def train_planner(
     """Train the planner with GRPO (grpo_training.py); the same command again goes on from its last checkpoint."""
     from reasoner.home import Home
     from reasoner.stages.planner_folder import Beyond, train_planner
+    from reasoner.tracking import mode
 
     args = TrainingArgs(
         base_model=base_model, lora_r=lora_r, lora_alpha=lora_alpha, lr=lr, batch_size=batch_size,
@@ -79,7 +80,8 @@ def train_planner(
         filter_zero_variance="correctness" if filter_groups else "none", worker_max_tokens=worker_max_tokens,
         worker_temperature=worker_temperature, revision=_revision(),
     )  # fmt: skip
-    _say_about_wandb(no_wandb)
+    if not no_wandb and mode() == "offline":
+        _say("W&B: offline; `wandb sync` sends the run later")
     home = Home.from_environment()
     _print(_shown("train-planner", lambda show: train_planner(args, beyond, home, show)))
 
@@ -197,13 +199,6 @@ def serve(
     start(
         Served(parse_adapter(lora_modules), model, host, port, tuple(context.args)), Home.from_environment()
     )
-
-
-def _say_about_wandb(off: bool) -> None:
-    import os
-
-    if not off and not os.environ.get("WANDB_API_KEY"):
-        _say("W&B: no WANDB_API_KEY, so the run is kept offline; `wandb sync` sends it later")
 
 
 def _shown(label: str, work: Callable[[Callable[[dict[str, Any]], None]], dict[str, Any]]) -> dict[str, Any]:

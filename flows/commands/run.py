@@ -54,21 +54,21 @@ def run(name: str, overrides: list[str], remote: bool) -> None:
 
 def _here(pipeline: Pipeline, name: str, overrides: list[str]) -> None:
     home = Home.from_environment()
-    predicted = _predicted(name, overrides, home)
+    expected = predicted(name, overrides, home)
     started = time.monotonic()
     state: Any = pipeline.flow()(name, overrides, return_state=True)
     seconds, folder = time.monotonic() - started, home.runs / f"{name}-{state.state_details.flow_run_id}"
-    done = plan.keep(predicted, folder, seconds) if predicted and folder.is_dir() else None
+    done = plan.keep(expected, folder, seconds) if expected and folder.is_dir() else None
     report: ArtifactRef = state.result()
     pipeline.show(report, folder, seconds)
     if done is not None and done.actual:
         print(f"plan      {plan.summary(done)}")
 
 
-def _predicted(name: str, overrides: list[str], home: Home) -> Plan | None:
+def predicted(name: str, overrides: list[str], home: Home) -> Plan | None:
     """What the run is expected to take. A run does not fail because nobody can foretell it."""
     try:
-        return plan.make(name, overrides, home, benchmark=False)
+        return plan.make(name, overrides, home)
     except ReasonerError as error:
         print(f"{name}: no plan ({error})", file=sys.stderr, flush=True)
         return None

@@ -15,12 +15,12 @@ class ContaminationConfig(Section):
     """`warn` shows the matches and a score without them in the report; `fail` stops the run before it trains."""
     max_share: float = Field(default=0.0, ge=0, le=1)
     """`fail` stops where a larger share of an evaluation set's questions is matched."""
-    threshold: float = Field(default=0.465, gt=0, le=1)
+    threshold: float = Field(default=0.5, gt=0, le=1)
     """Likeness from which two questions are one; see `numbers`."""
-    threshold_of_words: float = Field(default=0.7, gt=0, le=1)
-    """The same of two questions without any number, which only their words can tell apart."""
-    numbers: float = Field(default=0.5, ge=0, lt=1)
-    """Weight (an exponent) of the numbers in the likeness; the words have the rest."""
+    threshold_of_words: float = Field(default=0.66, gt=0, le=1)
+    """The same of two questions without any number, which only their text can tell apart."""
+    numbers: float = Field(default=0.6, ge=0, lt=1)
+    """Weight (an exponent) of the numbers in the likeness; the text has the rest."""
     ngram: int = Field(default=13, ge=3)
     """Words in a row that two questions must share to be an n-gram match."""
     ngram_numbers: float = Field(default=0.7, ge=0, le=1)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.errors import DataError
+from reasoner.hardware import cpu_computes_bf16
 from reasoner.planning.device import Device
-from reasoner.planning.roofline import ON_CPU, Efficiency
+from reasoner.planning.roofline import ON_CPU, ON_CPU_BF16, Efficiency
 from reasoner.store.durable import replace_file
 
 SCHEMA = 1
@@ -20,6 +21,7 @@ SECONDS = {
     "flow": 10.0,
     "stage": 0.4,
     "engine-vllm-cpu": 25.0,
+    "engine-vllm-cpu-again": 10.0,
     "engine-vllm": 90.0,
     "engine-transformers": 15.0,
     "engine-scripted": 0.0,
@@ -28,8 +30,9 @@ SECONDS = {
     "verdict": 0.0003,
     "conversion": 2e-7,
 }
-"""Seconds unless measured: a server's start, a task, an engine's start, a training child's start, a program in the
-sandbox and an answer compared, each on one core, and a weight converted from GGUF."""
+"""Seconds unless measured: a server's start, a task, an engine's start and one after the first, when its libraries
+are in memory, a training child's start, a program in the sandbox and an answer compared, each on one core, and a weight
+converted from GGUF."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,10 @@ class Speed:
 
     def share(self, kind: str, *names: str) -> float:
         """Reached share of the roofline: `share("decode", "vllm", "float32")`."""
-        default: float = getattr(ON_CPU if self.device.is_cpu else Efficiency(), kind)
+        usual = Efficiency()
+        if self.device.is_cpu:
+            usual = ON_CPU_BF16 if "bfloat16" in names and cpu_computes_bf16() else ON_CPU
+        default: float = getattr(usual, kind)
         return float(self.found.shares.get("-".join((kind, *names)), default)) if self.found else default
 
     def seconds(self, name: str) -> float:

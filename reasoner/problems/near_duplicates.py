@@ -5,33 +5,45 @@ one that has fewer stand in the other. `near`: MinHash with locality sensitive h
 1998; the package datasketch) proposes pairs of like words and numbers, and a pair counts where its likeness reaches the
 threshold:
 
-    likeness = J(words)^(1 − w) · J(numbers)^w
+    likeness = text^(1 − w) · numbers^w
+    text     = (J(words) + J(neighbours) + J(near pairs)) / 3
+    numbers  = (J(numbers) + order(numbers)) / 2
 
 J(words) is the weighted Jaccard similarity of the word sets, a word weighing its inverse document frequency in the
 pool (idf = ln(1 + (1 + N) / (1 + n)), Spärck Jones 1972, smoothed): questions share their common words by chance, rare
-ones when they are one question. J(numbers) is that of the multisets of numbers: the same text with other numbers is
-another question, and the geometric mean lets no likeness of the one make up for a want of the other. Texts are
-tokenised as English is; in other languages with spaces everything works but number words. Weights and thresholds:
-docs/contamination.md.
+ones when they are one question. Neighbours are two tokens in a row, near pairs two at most NEAR places apart in their
+order (skip-bigrams, Lin and Och 2004), every number masked: they tell a text that is built alike from one that has some
+words of it. J(numbers) is that of the multisets of numbers, order(numbers) the length of their longest common
+subsequence, as Dice's coefficient. The same text with other numbers is another question, and the geometric mean lets no
+likeness of the one make up for a want of the other. Texts are tokenised as English is; in other languages with spaces
+everything works but number words. Weights and thresholds: docs/contamination.md.
 """
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from reasoner.config.contamination import ContaminationConfig
 from reasoner.records import Problem, Record, normalised_text
 
-VERSION = 2
+VERSION = 3
 """Part of the stage's key; counts up when other pairs may match."""
 
 _TOKEN = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")
 NUMBER_COPIES = 5
-_WORDS = "zero one two three four five six seven eight nine ten eleven twelve"
-NUMBER_WORDS = {word: str(value) for value, word in enumerate(_WORDS.split())}
+NEAR = 3
+"""Places that the two tokens of a near pair are apart at most."""
+MASK = "#"
+_WORDS = "two three four five six seven eight nine ten eleven twelve"
+NUMBER_WORDS = {
+    "zero": "0", **{word: str(value) for value, word in enumerate(_WORDS.split(), 2)},
+    "twice": "2", "double": "2", "thrice": "3", "triple": "3",
+}  # fmt: skip
+"""Words that are read as numbers. `one` is not among them: it mostly stands for a thing or for nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +69,21 @@ class Features:
     """Number as text, and how often it stands there."""
     tokens: tuple[str, ...]
     """All words and numbers, in order, for n-grams."""
+    order: tuple[str, ...]
+    """The numbers, in order."""
+    masked: tuple[str, ...]
+    """All tokens, in order, every number as MASK."""
 
 
 def features(text: str) -> Features:
     """Word set without numbers, the numbers, and all tokens."""
     text = text.replace("’s", "").replace("'s", "")
     tokens = tuple(_TOKEN.findall(text.casefold()))
-    numbers: Counter[str] = Counter()
-    words = set()
-    for token in tokens:
-        token = NUMBER_WORDS.get(token, token)
-        if token[0].isdigit():
-            numbers[_plain_number(token)] += 1
-        else:
-            words.add(token)
-    return Features(frozenset(words), numbers, tokens)
+    read = [NUMBER_WORDS.get(token, token) for token in tokens]
+    order = tuple(_plain_number(token) for token in read if token[0].isdigit())
+    words = frozenset(token for token in read if not token[0].isdigit())
+    masked = tuple(MASK if token[0].isdigit() else token for token in read)
+    return Features(words, Counter(order), tokens, order, masked)
 
 
 def _plain_number(token: str) -> str:
@@ -116,17 +128,24 @@ class Pool:
         return found
 
     def likeness(self, a: Features, b: Features) -> float:
-        """From 0 to 1; questions without numbers on both sides are compared by their words alone."""
+        """From 0 to 1; questions without numbers on both sides are compared by their text alone."""
+        if not a.numbers and not b.numbers:
+            return self._text(a, b)
+        weight = self._config.numbers
+        counted = (multiset_jaccard(a.numbers, b.numbers) + common_order(a.order, b.order)) / 2
+        if counted**weight < self._config.threshold:  # no text makes up for that
+            return 0.0
+        return float(self._text(a, b) ** (1 - weight) * counted**weight)
+
+    def _text(self, a: Features, b: Features) -> float:
         words = 1.0
         if a.words or b.words:
             shared, union = (
                 sum(map(self.weight, sorted(some))) for some in (a.words & b.words, a.words | b.words)
             )
             words = shared / union
-        if not a.numbers and not b.numbers:
-            return words
-        weight = self._config.numbers
-        return float(words ** (1 - weight) * multiset_jaccard(a.numbers, b.numbers) ** weight)
+        neighbours, near = (jaccard(pairs(a.masked, n), pairs(b.masked, n)) for n in (1, NEAR))
+        return (words + neighbours + near) / 3
 
     def weight(self, word: str) -> float:
         """Inverse document frequency in the pool; at least ln 2, for a word of every question."""
@@ -182,6 +201,30 @@ def sketched(one: Features) -> set[str]:
         for copy in range(NUMBER_COPIES)
     }
     return {*one.words, *numbers}
+
+
+@lru_cache(maxsize=4096)
+def pairs(tokens: tuple[str, ...], apart: int) -> frozenset[tuple[str, str]]:
+    """Ordered pairs of tokens at most `apart` places from each other."""
+    gaps = range(1, apart + 1)
+    return frozenset(pair for gap in gaps for pair in zip(tokens, tokens[gap:], strict=False))
+
+
+def jaccard(a: Set[Any], b: Set[Any]) -> float:
+    """Intersection over union; two empty sets are equal."""
+    return len(a & b) / len(a | b) if a or b else 1.0
+
+
+def common_order(a: Sequence[str], b: Sequence[str]) -> float:
+    """Twice the length of the longest common subsequence over the sum of the lengths; two empty ones are equal."""
+    if not a and not b:
+        return 1.0
+    longest = [0] * (len(b) + 1)  # of what was read of `a`, with the first n of `b`
+    for one in a:
+        before = 0
+        for n, other in enumerate(b, 1):
+            before, longest[n] = longest[n], before + 1 if one == other else max(longest[n], longest[n - 1])
+    return 2 * longest[-1] / (len(a) + len(b))
 
 
 def multiset_jaccard(a: Mapping[str, int], b: Mapping[str, int]) -> float:

@@ -23,7 +23,7 @@ from reasoner.records import Problem, Sampling
 from reasoner.store.rows import read_rows, write_rows
 from reasoner.training.checkpoints import write_json
 from reasoner.training.multiturn.launch import fetch_encoder, run_multiturn
-from reasoner.training.multiturn.sampling import advice_of, engine_settings, plain_speaker
+from reasoner.training.multiturn.sampling import advice_of, engine_of, plain_speaker
 from reasoner.training.multiturn.spec import MultiTurnSpec
 from reasoner.workbench import ModelFolder, Workbench
 
@@ -151,7 +151,7 @@ class _Room:
 
     def __enter__(self) -> "_Room":
         config, verify = self._config, self._config.verify
-        engine = self._bench.engines.acquire(engine_settings(config, self._cast.model.path, adapters=True))
+        engine = self._bench.engines.acquire(engine_of(config, self._cast.model.path, adapters=True))
         solver = self._speaker(engine, "solver", SOLVER, config.evaluation.max_tokens or config.max_tokens)
         writer = self._writer(engine) if advice_of(config) == "model" else None
         environment = self._stack.enter_context(
@@ -178,7 +178,7 @@ class _Room:
         config, other = self._config, self._cast.correction
         if other is None:
             return self._speaker(engine, "guidance", FEEDBACK, config.guidance_max_tokens)
-        second = open_engine(engine_settings(config, other.path, adapters=False),
+        second = open_engine(engine_of(config, other.path, adapters=False),
                              log=self._bench.logs / "correction-engine.log")  # fmt: skip
         self._stack.callback(second.close)
         return plain_speaker(second, other.path, "", config.guidance_max_tokens)

@@ -10,6 +10,7 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from reasoner.ids import content_hash
 from reasoner.models import resolve
 from reasoner.prompts.turns import load_turns
 from reasoner.stages import multiturn as work
-from reasoner.telemetry.wandb_log import WandbLog, send_tables
+from reasoner.tracking import Run, tracked
+from reasoner.tracking.episodes import asked_for, send_metrics, send_tables, settings_of
 from reasoner.training.checkpoints import write_json
 from reasoner.workbench import ModelFolder, Workbench
 
@@ -53,6 +55,7 @@ class MultiTurnFolder:
         other = (
             self._model(ModelConfig(path=config.correction_model), home) if config.correction_model else None
         )
+        tracking = asked_for(config, self.folder)
         problems = self._problems()
         key = self._key(problems, base, other)
         if self._finished(key):
@@ -62,13 +65,13 @@ class MultiTurnFolder:
         shutil.rmtree(result, ignore_errors=True)
         with ExitStack() as stack:
             engines = stack.enter_context(EnginePool(_made(self.folder / "logs")))
-            log = self._wandb(stack, key)
+            tracking = tracking and replace(tracking, run_id=key[:16])
+            shown = stack.enter_context(tracked(tracking, self._say, settings_of(config)))
             bench = Workbench(
-                home, engines, _made(self.folder / "work"), self.folder / "logs", self._reporter(log)
+                home, engines, _made(self.folder / "work"), self.folder / "logs", self._reporter(shown)
             )
             work.train(result, bench, problems, base, other, config.learned())
-            if log is not None:
-                send_tables(log, result)
+            send_tables(shown, result)
         self._place(result)
         write_json(self.folder / DONE, {"key": key, "save_path": str(self.save_path)})
         return self.save_path
@@ -104,15 +107,10 @@ class MultiTurnFolder:
         there = (self.save_path / "training.json").is_file()
         return done.get("key") == key and done.get("save_path") == str(self.save_path) and there
 
-    def _wandb(self, stack: ExitStack, key: str) -> WandbLog | None:
-        if not self.config.use_wandb:
-            return None
-        return stack.enter_context(WandbLog(self.config, key[:16], self._say, self.folder))
-
-    def _reporter(self, log: WandbLog | None) -> Callable[[int, int, dict[str, Any]], None]:
+    def _reporter(self, shown: Run) -> Callable[[int, int, dict[str, Any]], None]:
         def reported(done: int, total: int, facts: dict[str, Any]) -> None:
-            if log is not None and "step" in facts:
-                log.metrics(facts)
+            if "step" in facts:
+                send_metrics(shown, facts)
             names = ("acc_t1", "acc_t2", "validation_acc_t1", "validation_acc_t2")
             self._show("train", done, total, {name: facts[name] for name in names if name in facts})
 

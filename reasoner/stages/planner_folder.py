@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.config.data import ColumnMap, SourceConfig
-from reasoner.config.planner import GrpoConfig, RewardConfig, WandbConfig, WorkerConfig
+from reasoner.config.planner import GrpoConfig, RewardConfig, WorkerConfig
 from reasoner.config.smart import EngineConfig, LoraConfig, ModelConfig, SamplingConfig, TrainConfig
 from reasoner.errors import DataError, UsageError
 from reasoner.home import Home
@@ -27,6 +27,7 @@ from reasoner.problems.table import Table
 from reasoner.prompts import ChatRenderer
 from reasoner.records import TrainingExample
 from reasoner.store.rows import write_rows
+from reasoner.tracking import Tracking
 from reasoner.training.launch import run_sft
 from reasoner.training.planner.launch import run_grpo
 from reasoner.training.planner.spec import GrpoSpec
@@ -81,6 +82,7 @@ def train_planner(args: TrainingArgs, beyond: Beyond, home: Home, on_progress: P
     grpo = grpo_config(args)  # before anything is downloaded
     base = resolve(ModelConfig(path=args.base_model), home.path)
     out = Path(args.output_dir)
+    shown = Tracking.of(not args.no_wandb, args.wandb_project, "", out)
     out.mkdir(parents=True, exist_ok=True)
     loaded = load_problems(_gsm8k(beyond.data))
     if not loaded.problems:
@@ -100,8 +102,7 @@ def train_planner(args: TrainingArgs, beyond: Beyond, home: Home, on_progress: P
                 "independence_weight": args.independence_weight,
             }
         ),
-        wandb=WandbConfig(enabled=not args.no_wandb, project=args.wandb_project), prompts=beyond.prompts,
-        seed=beyond.seed, revision=beyond.revision,
+        prompts=beyond.prompts, seed=beyond.seed, revision=beyond.revision, tracking=shown,
     )  # fmt: skip
     done = run_grpo(spec, out / "train.log", on_progress)
     _move_up(spec.output, out)

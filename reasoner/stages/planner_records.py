@@ -26,6 +26,7 @@ from reasoner.records import Problem, TrainingExample
 from reasoner.stages.planner import read_episodes, runs_file
 from reasoner.stages.smart import write_json
 from reasoner.store.rows import read_rows, write_rows
+from reasoner.tracking import Tracking
 from reasoner.training.launch import run_merge, run_sft
 from reasoner.training.planner.launch import run_grpo
 from reasoner.training.planner.spec import GrpoSpec
@@ -100,10 +101,11 @@ def train_grpo(
     """Train the planner with GRPO; goes on from the last complete checkpoint in `bench.work`."""
     rows = bench.work / "questions.jsonl"
     write_rows(rows, [p.to_row() for p in problems])
+    shown = Tracking.of(wandb.enabled, wandb.project, "", bench.work / "grpo")
     spec = GrpoSpec(
         base=model.path, base_name=model.name, base_fingerprint=model.fingerprint, rows=rows, output=out,
-        work=bench.work / "grpo", engine=engine, grpo=grpo, worker=worker, reward=reward, wandb=wandb,
-        prompts=template, start=start, seed=seed,
+        work=bench.work / "grpo", engine=engine, grpo=grpo, worker=worker, reward=reward, prompts=template,
+        start=start, seed=seed, tracking=shown,
     )  # fmt: skip
     with bench.engines.without_engine():
         done = run_grpo(spec, bench.logs / f"planner-grpo-{bench.work.name}.log", bench.child_progress)

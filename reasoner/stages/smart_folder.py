@@ -31,7 +31,8 @@ from reasoner.report.headline import Answers
 from reasoner.stages import generation, policy, smart, training, verdicts
 from reasoner.stages import problems as questions
 from reasoner.stages.smart_merge import export_checkpoints
-from reasoner.tracking import Tracking, log_tables
+from reasoner.tracking import Tracking
+from reasoner.tracking.evaluations import log_tables
 from reasoner.workbench import ModelFolder, Workbench
 
 PARTS = 5
@@ -193,7 +194,8 @@ class SmartFolder:
 
     def tracking(self, name: str, job: str, run_id: str | None = None) -> Tracking | None:
         """The W&B run `name` of this folder, if the configuration asks for one."""
-        asked = Tracking.of(self.config.tracking, self.path.resolve().name, self.path)
+        config = self.config.tracking
+        asked = Tracking.of(config.wandb, config.project, self.path.resolve().name, self.path)
         return asked and asked.run(name, job, run_id)
 
     def _model_or(self, path: str | None, epoch: int) -> ModelFolder:

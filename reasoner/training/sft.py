@@ -224,7 +224,8 @@ def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None])
     record.announce(log)
     if resume is not None:
         log(f"going on from step {checkpoints.step_of(resume)}")
-    with tracked(spec.tracking if processes.is_main_process else None, log) as job.tracked:
+    with tracked(spec.tracking if processes.is_main_process else None, log) as shown:
+        job.tracked = shown.on
         train_halving(job, record, resume, FULL)
     processes.wait_for_everyone()
     if processes.is_main_process:

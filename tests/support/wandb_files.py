@@ -59,3 +59,8 @@ def history(folder: Path) -> list[dict[str, Any]]:
 def runs(folder: Path) -> list[Any]:
     """The runs that were begun."""
     return [r.run for r in records(folder) if r.WhichOneof("record_type") == "run"]
+
+
+def exit_codes(folder: Path) -> list[int]:
+    """With what status each run ended."""
+    return [r.exit.exit_code for r in records(folder) if r.WhichOneof("record_type") == "exit"]

@@ -26,7 +26,7 @@ RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The LoRA ranks that vLLM can be started for."""
 
 
-def engine_settings(config: MultiTurnConfig, folder: Path, *, adapters: bool) -> EngineSettings:
+def engine_of(config: MultiTurnConfig, folder: Path, *, adapters: bool) -> EngineSettings:
     """How the run's engine is started; `adapters` for a policy in training or trained."""
     rank = next((r for r in RANKS if r >= config.lora.r), config.lora.r)
     return EngineSettings(
@@ -88,7 +88,7 @@ def open_sampler(
 ) -> Iterator[Sampler]:
     """A sampler with its engine; both end with the block. Raises as `open_engine` and `open_environment`."""
     tokenizer = runtime.load_tokenizer(base)
-    settings = policy_settings(engine_settings(config, base, adapters=True), 1, config.compute.one_card)
+    settings = policy_settings(engine_of(config, base, adapters=True), 1, config.compute.one_card)
     verify, templates = config.verify, load_turns(config.prompts)
     with ExitStack() as stack:
         environment = stack.enter_context(
@@ -148,7 +148,7 @@ def _writer(
     sampling = Sampling(config.temperature, max_tokens=config.guidance_max_tokens)
     if correction_base is None:
         return replace(solver, adapter=FEEDBACK if config.guided else "", sampling=sampling)
-    settings = engine_settings(config, correction_base, adapters=False)
+    settings = engine_of(config, correction_base, adapters=False)
     engine = open_engine(settings, log=logs / "correction-engine.log")
     stack.callback(engine.close)
     return replace(plain_speaker(engine, correction_base, "", config.guidance_max_tokens), sampling=sampling)

@@ -9,7 +9,6 @@ Departs from the original: ground truth comes in a column, one prompt and templa
 one copy of the base for planner and worker, worker calls in two batches a step.
 """
 
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -28,11 +27,12 @@ from reasoner.process.progress import report
 from reasoner.prompts import ChatRenderer
 from reasoner.records import Problem
 from reasoner.store.rows import read_rows
+from reasoner.tracking import tracked
 from reasoner.training import adapter, checkpoints, runtime
 from reasoner.training.micro_batch import Batch, BatchRecord, Memory, train_halving
 from reasoner.training.planner import questions
 from reasoner.training.planner.export import publish
-from reasoner.training.planner.journal import Journal, open_wandb
+from reasoner.training.planner.journal import Journal
 from reasoner.training.planner.sampling import Sampling
 from reasoner.training.planner.spec import GrpoSpec
 from reasoner.training.planner.trainer import GrpoJob
@@ -94,14 +94,11 @@ def train(spec: GrpoSpec, report: Callable[..., Any], log: Callable[[str], None]
     if resume is not None:
         log(f"going on from step {checkpoints.step_of(resume)}")
     settings = canonical({"grpo": spec.grpo, "worker": spec.worker, "reward": spec.reward})
-    run = open_wandb(spec.wandb, settings, spec.work, key, log)
-    journal = Journal(spec.work, spec.grpo.example_rows, run)
-    with Sampling(spec, device, tokenizer) as sampling:
+    tracking = spec.tracking and replace(spec.tracking, run_id=key[:16])
+    with tracked(tracking, log, settings) as run, Sampling(spec, device, tokenizer) as sampling:
+        journal = Journal(spec.work, spec.grpo.example_rows, run)
         job = make_job(spec, device, tokenizer, found, prompts, renderer, sampling, journal, report, log)
-        try:
-            train_halving(job, record, resume, FULL)
-        finally:
-            journal.close()
+        train_halving(job, record, resume, FULL)
         restarts = sampling.restarts
     publish(spec, record, found, prompts, journal)
     done = checkpoints.step_of(resume) if resume else 0
@@ -155,10 +152,7 @@ def main(arguments: Sequence[str]) -> int:
     except UsageError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return error.exit_code
-    wandb_mode = os.environ.get("WANDB_MODE", "online")
-    runtime.prepare_process(spec.threads)
-    if spec.wandb.enabled:
-        os.environ["WANDB_MODE"] = wandb_mode
+    runtime.prepare_process(spec.threads, tracked=spec.tracking is not None)
     return runtime.run_program(spec.work, lambda: train(spec, report, runtime.say))
 
 

@@ -7,13 +7,11 @@ published, since an adapter's digest must not depend on them.
 
 import json
 import math
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from reasoner.config.planner import WandbConfig
 from reasoner.store.rows import dump_row
+from reasoner.tracking import Histogram, Run, Table
 
 METRICS, EXAMPLES = "metrics.jsonl", "examples.jsonl"
 TIMES = ("time", "runtime", "per_second", "profiling/", "seconds", "epoch")
@@ -21,9 +19,9 @@ TIMES = ("time", "runtime", "per_second", "profiling/", "seconds", "epoch")
 
 
 class Journal:
-    """Rows of steps. `run` is a W&B run, or None."""
+    """Rows of steps. `run` shows them in W&B, too."""
 
-    def __init__(self, work: Path, examples: int, run: Any = None) -> None:
+    def __init__(self, work: Path, examples: int, run: Run) -> None:
         self._metrics, self._examples = work / METRICS, work / EXAMPLES
         self._kept, self._run = examples, run
         self._pending: dict[str, Any] = {}
@@ -47,8 +45,7 @@ class Journal:
         numbers = {k: v for k, v in logs.items() if isinstance(v, int | float) and math.isfinite(v)}
         with self._metrics.open("a", encoding="utf-8") as out:
             out.write(_line({"step": step, **numbers}))
-        if self._run is not None:
-            self._to_wandb(step, numbers)
+        self._show(step, numbers)
 
     def publish(self, output: Path) -> list[dict[str, Any]]:
         """Copy both files to `output`, without times; returns the rows of the metrics."""
@@ -60,40 +57,15 @@ class Journal:
         (output / EXAMPLES).write_text("".join(map(_line, read_rows(self._examples))), encoding="utf-8")
         return rows
 
-    def close(self) -> None:
-        if self._run is not None:
-            self._run.finish()
-
-    def _to_wandb(self, step: int, numbers: dict[str, Any]) -> None:
-        import wandb
-
+    def _show(self, step: int, numbers: dict[str, Any]) -> None:
         found: dict[str, Any] = dict(numbers)
         if self._pending.get("rewards"):
-            found["planner/reward_distribution"] = wandb.Histogram(self._pending["rewards"])
+            found["planner/reward_distribution"] = Histogram(self._pending["rewards"])
         if rows := self._pending.get("rows"):
             columns = list(rows[0])
-            found["planner/examples"] = wandb.Table(
-                columns, [[_cell(row[c]) for c in columns] for row in rows]
-            )
+            found["planner/examples"] = Table(columns, [[row[c] for c in columns] for row in rows])
         self._pending = {}
-        self._run.log(found, step=step)
-
-
-def open_wandb(
-    config: WandbConfig, settings: dict[str, Any], work: Path, identity: str, log: Callable[[str], None]
-) -> Any:
-    """A W&B run that a resumed training goes on with, or None where it is off. Without a key it writes offline."""
-    if not config.enabled:
-        return None
-    import wandb
-
-    if not os.environ.get("WANDB_API_KEY") and os.environ.get("WANDB_MODE") != "disabled":
-        log(f"W&B: no WANDB_API_KEY, so the run is kept offline in {work}; `wandb sync` sends it later")
-        os.environ["WANDB_MODE"] = "offline"
-    return wandb.init(
-        project=config.project, dir=str(work), config=settings, id=identity[:16], resume="allow",
-        mode=os.environ.get("WANDB_MODE", "online"),  # type: ignore[arg-type]
-    )  # fmt: skip
+        self._run.log(found, step)
 
 
 def journal_callback(journal: Journal) -> Any:
@@ -130,10 +102,6 @@ def _spread(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
         nth = seen[row["problem_id"]] = seen.get(row["problem_id"], -1) + 1
         ranked.append((nth, i, row))
     return [row for _, _, row in sorted(ranked, key=lambda r: r[:2])[:count]]
-
-
-def _cell(value: Any) -> Any:
-    return value if isinstance(value, int | float | str | bool) or value is None else json.dumps(value)
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -1,11 +1,11 @@
 """Runs the GRPO program as a child process. Importing this loads no torch."""
 
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reasoner.tracking import secrets
 from reasoner.training.adapter import TRAINING
 from reasoner.training.launch import OnProgress, read_json, run_program
 from reasoner.training.planner.spec import GrpoSpec
@@ -34,7 +34,6 @@ def run_grpo(
     The same call again after a crash goes on from the last complete checkpoint in `spec.work`. Where W&B is on, its key
     is passed on from this process's environment.
     """
-    key = os.environ.get("WANDB_API_KEY", "")
-    env = {"WANDB_API_KEY": key} if spec.wandb.enabled and key else {}
+    env = secrets() if spec.tracking else {}
     run_program(grpo_argv(spec.save(spec.work / "grpo.json")), spec.work, log, on_progress, timeout, env)
     return GrpoResult(spec.output, read_json(spec.output / TRAINING), read_json(spec.work / METRICS_FILE))

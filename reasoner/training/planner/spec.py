@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reasoner.config.planner import GrpoConfig, RewardConfig, WandbConfig, WorkerConfig
+from reasoner.config.planner import GrpoConfig, RewardConfig, WorkerConfig
 from reasoner.config.smart import EngineConfig
+from reasoner.tracking import Tracking
 from reasoner.training.specs import Device, Spec
 
 
@@ -30,7 +31,6 @@ class GrpoSpec(Spec):
     grpo: GrpoConfig = field(default_factory=GrpoConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
-    wandb: WandbConfig = field(default_factory=WandbConfig)
     prompts: str = "planner"
     """Name or path of the prompts."""
     start: Path | None = None
@@ -41,3 +41,5 @@ class GrpoSpec(Spec):
     """Code revision for training_config.json; empty where a manifest records it."""
     device: Device = "auto"
     threads: int | None = None
+    tracking: Tracking | None = None
+    """The W&B run that shows this training; it decides nothing. Its key comes from the environment."""

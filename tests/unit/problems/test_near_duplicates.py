@@ -8,7 +8,16 @@ import pytest
 
 from reasoner.config.contamination import ContaminationConfig
 from reasoner.errors import DataError
-from reasoner.problems.near_duplicates import features, multiset_jaccard, overlap, search
+from reasoner.problems.near_duplicates import (
+    NEAR,
+    Pool,
+    common_order,
+    features,
+    multiset_jaccard,
+    overlap,
+    pairs,
+    search,
+)
 from reasoner.problems.paraphrases import RULES, paraphrase
 from reasoner.problems.word_problems import generate
 from reasoner.records import Problem
@@ -88,6 +97,37 @@ def test_features_read_numbers_as_numbers() -> None:
     assert multiset_jaccard({"2": 2, "3": 1}, {"2": 1, "4": 1}) == pytest.approx(1 / 4)
     assert multiset_jaccard({}, {}) == 1.0
     assert overlap({"2": 2, "3": 1}, {"2": 1, "4": 1}) == 0.5 and overlap({}, {"1": 1}) == 1.0
+
+
+def test_the_order_of_numbers_and_of_words_is_evidence() -> None:
+    assert common_order("abcd", "abcd") == 1.0 == common_order("", "")
+    assert common_order("abcd", "dcba") == 0.25 and common_order("abc", "") == 0.0
+    assert common_order("abcde", "axcye") == pytest.approx(6 / 10)
+    assert pairs(("a", "b", "c"), 1) == {("a", "b"), ("b", "c")}
+    assert pairs(("a", "b", "c", "d", "e"), NEAR) >= {("a", "d"), ("b", "e")} and ("a", "e") not in pairs(
+        ("a", "b", "c", "d", "e"), NEAR
+    )
+    others = generate(200, seed=3)
+    asked = "Rosa picks 12 plums and 30 figs, eats 5 plums and sells 9 figs. How many fruits has she left?"
+    renamed = asked.replace("Rosa", "Emil").replace("picks", "gathers").replace("sells", "then gives away")
+    jumbled = (
+        "Has she 5 fruits left? Rosa sells and eats 30 plums and picks figs, how many plums 12 and 9 figs."
+    )
+    assert kinds([*others, problem(renamed)], asked) == ["near"]
+    assert features(jumbled).numbers == features(asked).numbers
+    assert features(jumbled).words == features(asked).words
+    pool = Pool(others, CONFIG)
+    built_alike, built_otherwise = (
+        pool.likeness(features(asked), features(text)) for text in (renamed, jumbled)
+    )
+    assert built_otherwise < built_alike, (
+        "though the words are the same ones, and some of the other's are not"
+    )
+
+
+def test_one_is_no_number_and_twice_is_two() -> None:
+    assert features("One of them has twice as many, two times six").order == ("2", "2", "6")
+    assert features("the one half of one").numbers == {}
 
 
 def test_planted_paraphrases_of_real_questions_are_found(shared_data: Path) -> None:

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from flows.commands import plan as command
+from flows.commands import run
 from reasoner.config.compose import load
 from reasoner.config.smart import SmartConfig
 from reasoner.home import Home
+from reasoner.planning import calibration, device
 from reasoner.planning.plan import Plan
 from reasoner.records import ArtifactRef, Strategy
 from reasoner.store import open_ref
@@ -54,6 +56,16 @@ def model(tmp_path: Path) -> Path:
 
 def planned(home: Home, model: Path, *more: str) -> Plan:
     return command.make("smart-demo", [f"model.path={model}", *WORDS, *more], home, "cpu", benchmark=False)
+
+
+def test_a_run_plans_with_the_processor_that_it_runs_on(
+    home: Home, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "here", device.unmeasured_cpu)
+    made = run.predicted("smart-demo", [f"model.path={model}", *WORDS], home)
+    found = calibration.read(home.path)
+    assert made is not None and made.basis.startswith("processor measured")
+    assert found is not None and found.device.is_cpu and found.device.flops != device.unmeasured_cpu().flops
 
 
 def keep(home: Home, one: Stage, **arguments: Any) -> ArtifactRef:

@@ -11,34 +11,21 @@ from typing import Any
 import pytest
 
 from reasoner.engines.start import open_engine
-from reasoner.engines.transformers_engine import TransformersEngine
 from reasoner.onpolicy.parts import Parts
 from reasoner.store.rows import read_rows
 from reasoner.training.multiturn import sampling
 from reasoner.training.multiturn.loop import EPISODES, Loop
 from reasoner.training.multiturn.optimiser import Optimiser
 from tests.support.signal import write_templates
+from tests.support.sleeping import asleep_through_every_step, never_asleep, watch
 from tests.unit.training.multiturn.conftest import PROBLEMS, build, config
-
-WATCHED = ((TransformersEngine, ("sleep", "wake", "generate", "load_adapter")), (Optimiser, ("step",)))
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The calls of engine and optimiser, in their order; the engine runs in this process."""
-    found: list[str] = []
-    for owner, names in WATCHED:
-        for name in names:
-
-            def recorded(
-                self: Any, *args: Any, _name: str = name, _method: Any = getattr(owner, name), **more: Any
-            ) -> Any:
-                found.append(_name)
-                return _method(self, *args, **more)
-
-            monkeypatch.setattr(owner, name, recorded)
     monkeypatch.setattr(sampling, "open_engine", functools.partial(open_engine, in_process=True))
-    return found
+    return watch(monkeypatch, Optimiser)
 
 
 def run(base: Path, tokenizer: Any, processes: Any, work: Path, **fields: Any) -> list[Any]:
@@ -81,17 +68,10 @@ def test_the_engine_sleeps_through_every_update(
             "warmup_iter": 0,
         }
     shared = run(base, tokenizer, processes, tmp_path / "shared", compute={"one_card": True}, **fields)
-    asleep, seen = False, list(calls)
-    for call in seen:
-        if call in ("sleep", "wake"):
-            assert asleep is (call == "wake")
-            asleep = call == "sleep"
-        else:
-            assert asleep is (call == "step"), seen
-    assert {"step", "sleep", "wake", "generate"} <= set(seen)
+    assert asleep_through_every_step(calls) and {"wake", "generate"} <= set(calls), calls
     calls.clear()
     assert any(shared) and run(base, tokenizer, processes, tmp_path / "apart", **fields) == shared
-    assert "sleep" not in calls and "wake" not in calls and "step" in calls
+    assert never_asleep(calls), calls
 
 
 def test_who_holds_the_card_is_no_part_of_what_is_learned() -> None:

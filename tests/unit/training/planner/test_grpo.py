@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from reasoner.engines.start import open_engine
-from reasoner.engines.transformers_engine import TransformersEngine
 from reasoner.errors import ConfigurationError, DataError, ModelError, TrainingError
 from reasoner.ids import file_hash
 from reasoner.records import Problem
@@ -21,6 +20,7 @@ from reasoner.training.adapter import WEIGHTS
 from reasoner.training.planner import grpo, sampling
 from reasoner.training.planner.journal import EXAMPLES, METRICS, read_rows
 from reasoner.training.planner.spec import GrpoSpec
+from tests.support.sleeping import asleep_through_every_step, never_asleep, watch
 from tests.support.tiny_llama import make_adapter
 from tests.unit.training.planner.planning import learnt_to_plan, make_grpo, problems
 
@@ -57,31 +57,14 @@ def test_on_a_shared_card_the_engine_sleeps_through_the_update(
     """Awake for plans and worker, asleep for the optimiser; the training is the same."""
     import torch
 
-    calls: list[str] = []
-    engine = ("sleep", "wake", "generate", "load_adapter")
-    for owner, names in ((TransformersEngine, engine), (torch.optim.AdamW, ("step",))):
-        for name in names:
-
-            def recorded(
-                self: Any, *args: Any, _name: str = name, _method: Any = getattr(owner, name), **more: Any
-            ) -> Any:
-                calls.append(_name)
-                return _method(self, *args, **more)
-
-            monkeypatch.setattr(owner, name, recorded)
+    calls = watch(monkeypatch, torch.optim.AdamW)
     run(make_grpo(*planner, tmp_path / "shared", share_card=True))
-    asleep = False
-    for call in calls:
-        if call in ("sleep", "wake"):
-            assert asleep is (call == "wake"), calls
-            asleep = call == "sleep"
-        else:
-            assert asleep is (call == "step"), calls
+    assert asleep_through_every_step(calls), calls
     assert [calls.count(name) for name in ("load_adapter", "step", "sleep", "wake")] == [2, 2, 2, 1]
     assert calls.count("generate") >= 4, "plans, then the worker"
     calls.clear()
     run(make_grpo(*planner, tmp_path / "apart"))
-    assert "sleep" not in calls and "wake" not in calls
+    assert never_asleep(calls), calls
     shared, apart = weights(tmp_path / "shared" / "adapter"), weights(tmp_path / "apart" / "adapter")
     assert all(torch.equal(shared[name], apart[name]) for name in apart)
 

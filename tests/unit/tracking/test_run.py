@@ -1,18 +1,18 @@
 """W&B is off by default, offline without a key, and never in the way of a run. With the real wandb, offline."""
 
 import importlib.util
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reasoner import tracking
 from reasoner.config import compose
 from reasoner.config.smart import SmartConfig
-from reasoner.config.tracking import TrackingConfig
 from reasoner.errors import ConfigurationError
-from reasoner.tracking import Tracking, log_tables, mode, numbers, secrets
+from reasoner.tracking import Histogram, Run, Table, Tracking, mode, secrets, tracked
+from reasoner.tracking.evaluations import log_tables, numbers
 from tests.support import wandb_files
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
@@ -38,8 +38,11 @@ def test_it_is_off_unless_asked_for(tmp_path: Path) -> None:
     for name in compose.names():
         if name.startswith("smart-"):
             assert compose.load(name, [], SmartConfig).tracking.wandb is False
-    assert Tracking.of(TrackingConfig(), "run", tmp_path) is None
+    assert Tracking.of(False, "mine", "run", tmp_path) is None
     log_tables(None, TABLE, print)
+    with tracked(None, print) as run:
+        run.log({"loss": 1.0, "rows": Table(("a",), [(1,)])}, step=3)
+    assert run.on is False and Run().on is False
     assert list(tmp_path.iterdir()) == []
 
 
@@ -59,10 +62,21 @@ def test_only_a_key_in_the_environment_makes_it_online(
     assert secrets().get("WANDB_API_KEY", "") == key
 
 
+def test_a_login_of_wandbs_own_is_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert mode() == "offline"
+    kept = tmp_path / ".netrc"
+    kept.write_text(f"machine api.wandb.ai login user password {KEY}\n")
+    kept.chmod(0o600)
+    assert mode() == "online" and secrets() == {}
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert mode() == "offline"
+
+
 def test_without_the_package_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match="install the extra `wandb`"):
-        Tracking.of(TrackingConfig(wandb=True), "run", tmp_path)
+        Tracking.of(True, "mine", "run", tmp_path)
 
 
 def test_numbers_are_named_by_their_place() -> None:
@@ -75,7 +89,7 @@ def test_an_evaluation_is_written_offline_and_holds_no_key(
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", KEY)
     monkeypatch.setenv("WANDB_MODE", "offline")
-    asked = Tracking.of(TrackingConfig(wandb=True, project="mine"), "smart-1", tmp_path)
+    asked = Tracking.of(True, "mine", "smart-1", tmp_path)
     assert asked is not None
     lines: list[str] = []
     log_tables(asked.run("evaluation", "evaluation"), TABLE, lines.append)
@@ -89,6 +103,44 @@ def test_an_evaluation_is_written_offline_and_holds_no_key(
     for path in tmp_path.rglob("*"):
         if path.is_file():
             assert KEY.encode() not in path.read_bytes(), path
+
+
+def test_numbers_tables_and_histograms_of_a_step_stand_together(tmp_path: Path) -> None:
+    table = Table(("problem", "parts", "right"), [("a", ["x", "y"], True), ("b", None, False)])
+    lines: list[str] = []
+    with tracked(Tracking("p", "", tmp_path, run_id="abc"), lines.append, {"lr": 0.5}) as run:
+        run.log({"loss": 2.0, "rewards": Histogram([0.0, 1.0, 1.0]), "examples": table}, step=4)
+        run.log({"loss": 1.0}, step=5)
+    first, second = wandb_files.history(tmp_path)
+    assert (first["loss"], first["_step"], second["loss"], second["_step"]) == (2.0, 4, 1.0, 5)
+    assert first["rewards/_type"] == "histogram" and sum(first["rewards/values"]) == 3
+    [written] = [json.loads(path.read_text()) for path in tmp_path.rglob("*.table.json")]
+    assert written == {
+        "columns": ["problem", "parts", "right"],
+        "data": [["a", '["x", "y"]', True], ["b", None, False]],
+    }
+    [began] = wandb_files.runs(tmp_path)
+    assert began.run_id == "abc" and not began.run_group and wandb_files.exit_codes(tmp_path) == [0]
+    assert "p, offline, no WANDB_API_KEY" in lines[0] and "`wandb sync`" in lines[0] and len(lines) == 1
+
+
+def test_what_wandb_does_not_take_is_said_and_ends_nothing(tmp_path: Path) -> None:
+    lines: list[str] = []
+    with tracked(Tracking("p", "g", tmp_path), lines.append) as run:
+        run.log({"examples": Table(("a", "b"), [(1,)])})
+        run.log({"loss": 1.0})
+    assert lines[1].startswith("W&B took not everything: ") and len(lines) == 2
+    assert [row["loss"] for row in wandb_files.history(tmp_path)] == [1.0]
+
+
+def test_a_block_that_fails_marks_its_run_as_failed(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ValueError, match="broken"),
+        tracked(Tracking("p", "g", tmp_path), lambda line: None) as run,
+    ):
+        run.log({"loss": 1.0})
+        raise ValueError("broken")
+    assert wandb_files.exit_codes(tmp_path) == [1]
 
 
 def test_a_server_that_refuses_leaves_the_run_offline(
@@ -120,7 +172,8 @@ def test_a_broken_package_ends_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(wandb, "init", init)
     lines: list[str] = []
-    with tracking.tracked(Tracking("p", "g", tmp_path), lines.append) as on:
-        assert on is False
+    with tracked(Tracking("p", "g", tmp_path), lines.append) as run:
+        assert run.on is False
+        run.log({"loss": 1.0})
     log_tables(Tracking("p", "g", tmp_path), TABLE, lines.append)
     assert lines == ["W&B (offline) does not start: no space left"] * 2

@@ -1,1 +1,0 @@
-"""Where numbers go besides the run's own files."""
