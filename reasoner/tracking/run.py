@@ -1,13 +1,12 @@
 """One run in Weights & Biases: how it begins, what it takes, how it ends.
 
-Online only with a key, from WANDB_API_KEY or wandb's own login, else (or where W&B can't be reached) offline in the
-run's folder, from where `wandb sync` sends it. What W&B says or fails to do never ends a run, and no weights or code
-are uploaded.
+Online only with a key in WANDB_API_KEY (secrets come from the environment alone), else, or where W&B can't be reached,
+offline in the run's folder, from where `wandb sync` sends it. What W&B says or fails to do never ends a run, and no
+weights or code are uploaded.
 """
 
 import importlib.util
 import json
-import netrc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any
 
 from reasoner.errors import ConfigurationError
 
-KEY, HOST = "WANDB_API_KEY", "api.wandb.ai"
+KEY = "WANDB_API_KEY"
 FIXED = {
     "WANDB_SILENT": "true",
     "WANDB_CONSOLE": "off",
@@ -131,17 +130,7 @@ def secrets() -> dict[str, str]:
 def mode() -> str:
     """`online` with a key, `offline` without; WANDB_MODE may only make it less."""
     wanted = os.environ.get("WANDB_MODE") or "online"
-    return "offline" if wanted == "online" and not _key() else wanted
-
-
-def _key() -> bool:
-    """Whether there is a key: in the environment, or where `wandb login` leaves it (~/.netrc)."""
-    if os.environ.get(KEY):
-        return True
-    try:
-        return netrc.netrc().authenticators(HOST) is not None
-    except (OSError, netrc.NetrcParseError):
-        return False
+    return "offline" if wanted == "online" and not os.environ.get(KEY) else wanted
 
 
 def _begin(tracking: Tracking, log: Log, settings: Mapping[str, Any] | None) -> Any:
@@ -192,7 +181,7 @@ def _shown(tracking: Tracking) -> str:
 def _place(attempt: str, where: Path) -> str:
     if attempt != "offline":
         return attempt
-    missing = "" if _key() else f", no {KEY}"
+    missing = "" if os.environ.get(KEY) else f", no {KEY}"
     return f"offline{missing}: files in {where}, to be sent with `wandb sync`"
 
 
