@@ -15,9 +15,6 @@ from reasoner.training.multiturn.scoring import Processes
 from reasoner.training.multiturn.values import EncoderValue, SharedValue, snapshot
 
 WEIGHTS = "value.safetensors"
-EPSILON = {"value": 1e-5}
-"""V starts at the mean reward of the rollout that it first learns from, so its bias has a gradient of rounding alone in
-that step. With Adam's usual 1e-8 it moved by up to its whole rate, up or down by chance."""
 
 
 @dataclass
@@ -105,10 +102,12 @@ def build(
     reduce = processes.sum if processes.count > 1 else None
     optimisers = {
         name: Optimiser(
-            name, parameters, rate, config.max_grad_norm, config.warmup_steps, reduce, EPSILON.get(name, 1e-8)
+            name, parameters, rate, config.max_grad_norm, config.warmup_steps, reduce,
+            # V starts at the mean reward of the rollout that it first learns from: there its bias has no gradient.
+            value.head.bias if name == "value" and isinstance(value, SharedValue) else None,
         )
         for name, (parameters, rate) in rates.items()
-    }
+    }  # fmt: skip
     learned = Learned(policy, tokenizer, optimisers, MicroBatches(config.batch_size, log), value, critic)
     if value is not None and config.shaping == "v3_minus_vstar":
         learned.before = learned.after = snapshot(value)
