@@ -227,7 +227,7 @@ def test_two_gpu_stages_of_a_run_use_one_engine_which_ends_with_the_worker(
 ) -> None:
     real = [
         "engine=transformers", "engine.options.max_model_len=16384", "few_shot.strategies=[cot,pot]",
-        "few_shot.decoding.max_tokens=8", "few_shot.decoding.stop=[]", "data.pool.word_problems.limit=8", "seed=5",
+        "few_shot.decoding.max_tokens=8", "few_shot.decoding.stop=[]", "data.pool.word_problems.limit=60", "seed=5",
     ]  # fmt: skip
     known = set((services.home / "runs").glob("*"))
     done = services.reasoner("run", "smart-epoch2", "--remote", *small(model), *real)
@@ -236,13 +236,13 @@ def test_two_gpu_stages_of_a_run_use_one_engine_which_ends_with_the_worker(
         assert f"{stage}: Completed" in done.stderr, done.stdout[-3000:] + done.stderr[-2000:]
     [run] = set((services.home / "runs").glob("*")) - known
     [note] = run.glob("logs/engine-*.log")
-    first, second = note.read_text().splitlines()
+    first, *later = note.read_text().splitlines()
     assert first.startswith("started the transformers engine for ")
-    assert second == first.replace("started the", "uses the kept")
+    assert len(later) >= 1 and set(later) == {first.replace("started the", "uses the kept")}, later
     [kept] = [read(path) for path in (services.home / "engines").glob("*.json")]
     assert kept is not None and kept.about in first and not kept.gone
     services.workers()["worker-gpu"].send_signal(signal.SIGTERM)
-    eventually(lambda: kept.gone, "the engine ends with the worker", 60)
+    eventually(lambda: kept.gone, "the engine ends with the worker")
     assert services.reasoner("up").returncode == 0
 
 
