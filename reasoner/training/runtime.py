@@ -110,7 +110,7 @@ def load_model(folder: Path, dtype: str, attention: str | None = None, nf4_on: s
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} is not a model folder: config.json is missing")
     try:
-        return AutoModelForCausalLM.from_pretrained(
+        model = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=getattr(torch, dtype),
             local_files_only=True,
@@ -121,6 +121,18 @@ def load_model(folder: Path, dtype: str, attention: str | None = None, nf4_on: s
         )
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise ModelError(f"The model in {folder} cannot be loaded: {first_line(error)}") from error
+    if nf4_on:
+        _keep_layout(model)
+    return model
+
+
+def _keep_layout(model: Any) -> None:
+    """Keep bitsandbytes from laying the weights out anew when a processor with AVX512-BF16 first infers with them: it
+    rounds their scales, so that training sees another base, and fails for widths that 64 does not divide (0.50).
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
 
 
 def _nf4(dtype: str, device: str) -> dict[str, Any]:

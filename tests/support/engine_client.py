@@ -25,7 +25,7 @@ def connect(slot: KeptSlot, settings: EngineSettings, note: Path) -> RemoteEngin
 
 
 def main(home: str, owner: str, how: str) -> None:
-    slot = KeptSlot(Home(Path(home)), owner, FOREVER)
+    slot = KeptSlot(Home(Path(home)), owner, FOREVER, say=lambda line: print(line, flush=True))
     engine = connect(slot, SETTINGS, Path(home) / "note")
     engine.load_adapter("policy", Path(home))
     answers = engine.generate(
