@@ -1,23 +1,20 @@
 """What sending an adapter to the engine takes, by part: read off the trainer, write, read and activate in vLLM.
 
-    python benchmarks/adapter_sync.py MODEL_FOLDER [--rank 16] [--repeats 10] [--profile 25] [--out F]
+    python benchmarks/adapter_sync.py MODEL_FOLDER [--rank 16] [--repeats 10] [--profile] [--out F]
         [--options '{"gpu_memory_utilization": 0.3}']
 
-The trainer's model and the engine stand in one process, so that `--profile N` can name the N functions in which vLLM
-spends the time. Every repeat sends new weights under the same name, as a training does, and has a token generated with
-them. The first send, which fills caches, is reported apart.
+The trainer's model and the engine stand in one process, so that `--profile` can name the functions in which vLLM spends
+the time of one more send. Every repeat sends new weights under the same name, as a training does, and has a token
+generated with them. The first send, which fills caches, is reported apart.
 
 Covers one adapter on one card. Does not cover the wire to an engine in a process of its own, which carries a path only.
 """
 
 import argparse
-import cProfile
 import itertools
 import json
 import os
-import pstats
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from paced import machine, median_interval, settings_of, write  # noqa: E402
+from paced import functions_of, machine, median_interval, settings_of, write  # noqa: E402
 
 from reasoner.config.training import LoraConfig  # noqa: E402
 from reasoner.engines.protocol import EngineSettings, PolicyEngine  # noqa: E402
@@ -52,27 +49,20 @@ def main(arguments: list[str]) -> int:
     )
     engine = build_engine(settings)
     model = trainer_model(given.model, dtype, given.rank, "cuda" if cuda else "cpu")
-    profile = cProfile.Profile() if given.profile else None
-    with tempfile.TemporaryDirectory() as parent, AdapterFolder(memory(Path(parent))) as folder:
-        sends = [send(engine, model, folder, profile if n else None) for n in range(given.repeats + 1)]
+    with AdapterFolder() as folder:
+        sends = [send(engine, model, folder) for _ in range(given.repeats + 1)]
+        path = folder.write(NAME, model)
+        profile = functions_of(lambda: engine.load_adapter(NAME, path)) if given.profile else None
     sent = adapter_tensors(model, "default", "bfloat16").values()
     result: dict[str, Any] = {
         "settings": settings_of(given), **machine(),
         "megabytes": round(sum(t.numel() * t.element_size() for t in sent) / 1e6, 1), "tensors": len(sent),
         "first_send": sends[0],
-        **{part: median_interval([s[part] for s in sends[1:]]) for part in (*PARTS, "sync")},
+        **{part: median_interval([s[part] for s in sends[1:]]) for part in (*PARTS, "sync")}, "profile": profile,
     }  # fmt: skip
-    if profile is not None:
-        pstats.Stats(profile, stream=sys.stderr).sort_stats("cumulative").print_stats(given.profile)
     engine.close()
     write(result, given.out)
     return 0
-
-
-def memory(otherwise: Path) -> Path:
-    """Where the product writes adapters: main memory with names, where there is any."""
-    shared = Path("/dev/shm")
-    return shared if os.access(shared, os.W_OK) else otherwise
 
 
 def trainer_model(folder: Path, dtype: str, rank: int, device: str) -> Any:
@@ -84,9 +74,7 @@ def trainer_model(folder: Path, dtype: str, rank: int, device: str) -> Any:
     return get_peft_model(base, Peft(r=rank, lora_alpha=2 * rank, target_modules=modules)).to(device)
 
 
-def send(
-    engine: PolicyEngine, model: Any, folder: AdapterFolder, profile: cProfile.Profile | None
-) -> dict[str, float]:
+def send(engine: PolicyEngine, model: Any, folder: AdapterFolder) -> dict[str, float]:
     """Seconds of each part of one send of changed weights."""
     import torch
 
@@ -99,11 +87,7 @@ def send(
     marks.append(_now())
     path = folder.write(NAME, model)
     marks.append(_now())
-    if profile:
-        profile.enable()
     engine.load_adapter(NAME, path)
-    if profile:
-        profile.disable()
     marks.append(_now())
     list(engine.generate([GenerationRequest("1", "2 + 2 =", Sampling(0.0, max_tokens=1), adapter=NAME)]))
     marks.append(_now())
@@ -129,7 +113,7 @@ def arguments_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--options", default="{}", help="options of the engine as JSON")
-    parser.add_argument("--profile", type=int, default=0, metavar="N")
+    parser.add_argument("--profile", action="store_true")
     parser.add_argument("--out", type=Path)
     return parser.parse_args(arguments)
 

@@ -135,7 +135,7 @@ def main() -> None:
     before = round(os.getloadavg()[0], 1)
     with tempfile.TemporaryDirectory() as temporary:
         found = measure(given.folder or Path(temporary), given.times)
-    machine = {**software(), "cores": os.cpu_count(), "load": [before, round(os.getloadavg()[0], 1)]}
+    machine = {**software(), "load": [before, round(os.getloadavg()[0], 1)]}
     print(json.dumps({**found, **machine}, indent=1))
 
 

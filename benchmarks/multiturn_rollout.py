@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from paced import device_memory, machine, median_interval, settings_of, write
+from turns import in_turns
 
 from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.start import open_engine
@@ -209,11 +210,12 @@ def main() -> int:
         ours = Ours(given.model, made, given, Path(room))
         memory["ours"] = device_memory()
         theirs = Theirs(given.model, made, given)
-        measure(ours, given, 10_000), measure(theirs, given, 10_000)  # warm
-        memory["both"] = device_memory()
-        for number in range(given.rounds):
-            for name in ("ours", "theirs") if number % 2 == 0 else ("theirs", "ours"):
-                found[name].append(measure(ours if name == "ours" else theirs, given, number))
+        for number, name in in_turns(tuple(found), given.rounds):
+            row = measure(ours if name == "ours" else theirs, given, number)
+            if number:
+                found[name].append(row)
+            else:
+                memory["both"] = device_memory()
         ours.close()
     ratios = {
         unit: median_interval(

@@ -84,7 +84,7 @@ CPU = (
 CARD = (
     Bench("sft", ("sft.py", "{model}", "--data", "{data}", "--micro-batch", "16", "--profile",
                   "--sides", "ours,ours_compiled,trl,trl_lean"), 360),
-    Bench("adapter_sync", ("adapter_sync.py", "{model}", "--profile", "30", "--options",
+    Bench("adapter_sync", ("adapter_sync.py", "{model}", "--profile", "--options",
                            '{"gpu_memory_utilization":0.3,"enforce_eager":true}'), 120),
     Bench(
         "engine_settings",

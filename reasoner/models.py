@@ -8,7 +8,6 @@ the engine's business.
 
 import importlib.util
 import json
-import os
 import shutil
 import sys
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from reasoner.config.smart import ModelConfig
 from reasoner.errors import ChildFailedError, ModelError
 from reasoner.ids import content_hash, file_hash
 from reasoner.process.child import run_child
+from reasoner.process.environment import python_path
 from reasoner.process.locks import FileLock
 from reasoner.store.hashes import HashCache
 
@@ -221,13 +221,11 @@ def _converted(gguf: Path, home: Path) -> Path:
             return folder
         draft = models / f".{name}.tmp"
         shutil.rmtree(draft, ignore_errors=True)
-        root = str(Path(__file__).resolve().parents[1])
-        python_path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
         try:
             run_child(
                 [sys.executable, "-m", "reasoner.models_gguf", str(gguf), str(draft)],
                 log=models / f"{name}.log",
-                env={"PYTHONPATH": python_path, "HF_HUB_OFFLINE": "1"},
+                env={"PYTHONPATH": python_path(), "HF_HUB_OFFLINE": "1"},
                 timeout=CONVERSION_TIMEOUT,
             )
             check_folder(draft)

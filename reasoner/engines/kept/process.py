@@ -1,13 +1,13 @@
 """A kept engine's process as its client sees it."""
 
 import contextlib
-import time
 from pathlib import Path
 
-from reasoner.engines.engine_process import CLOSE_SECONDS, DEATH_SECONDS, POLL_SECONDS
+from reasoner.engines.engine_process import CLOSE_SECONDS, DEATH_SECONDS
 from reasoner.engines.kept.record import Record
 from reasoner.engines.wire import Wire
 from reasoner.process.log_tail import last_words, tail
+from reasoner.process.waiting import wait_until
 
 LEAVE_SECONDS = 30.0
 """How long an engine may take to unload its adapters; one that takes longer is ended."""
@@ -32,7 +32,7 @@ class KeptProcess:
 
     def death(self) -> str:
         """How the process ended, with the last lines that it wrote and its log."""
-        ended = self._wait(DEATH_SECONDS)
+        ended = wait_until(lambda: self.record.gone, DEATH_SECONDS)
         what = "ended" if ended else "closed its connection"
         return f"the {self.record.about} {what}. {last_words(Path(self.record.log), self._log_start)}"
 
@@ -61,14 +61,6 @@ class KeptProcess:
         if polite:
             with contextlib.suppress(OSError):
                 self.wire.send({"op": "close"})
-                self._wait(CLOSE_SECONDS)
+                wait_until(lambda: self.record.gone, CLOSE_SECONDS)
         self.wire.close()
         self.record.end()
-
-    def _wait(self, seconds: float) -> bool:
-        end = time.monotonic() + seconds
-        while not self.record.gone:
-            if time.monotonic() > end:
-                return False
-            time.sleep(POLL_SECONDS / 10)
-        return True

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,12 +20,13 @@ from reasoner.hardware import visible_devices
 from reasoner.home import Home
 from reasoner.ids import content_hash
 from reasoner.process.owner import owner_is_dead, owner_tag, parse_tag
+from reasoner.process.waiting import wait_until
+from reasoner.store.durable import replace_file
 
 END_SECONDS = 10.0
 """How long the keeper may take to end its engine before everything is killed."""
 KILL_SECONDS = 20.0
 """How long killed processes may take to be gone: a driver frees a card's memory first."""
-POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,10 @@ class Record:
         """End the engine and wait until its processes are gone. Raises EngineError where one can't be killed."""
         tree = {self.keeper, self.engine, *_below(self.keeper)}
         _signal({self.keeper}, signal.SIGTERM)
-        if not _wait(lambda: all(map(owner_is_dead, tree)), END_SECONDS):
+        if not wait_until(lambda: all(map(owner_is_dead, tree)), END_SECONDS):
             tree |= _below(self.keeper)
             _signal(tree, signal.SIGKILL)
-            if not _wait(lambda: all(map(owner_is_dead, tree)), KILL_SECONDS):
+            if not wait_until(lambda: all(map(owner_is_dead, tree)), KILL_SECONDS):
                 pids = ", ".join(str(parse_tag(tag)[0]) for tag in tree if not owner_is_dead(tag))
                 raise EngineError(f"the {self.about} can't be ended; look at its processes: {pids}")
         remove_socket(Path(self.socket))
@@ -113,9 +113,7 @@ def read(path: Path) -> Record | None:
 def write(path: Path, record: Record) -> None:
     """Put the record in its place at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(f".{os.getpid()}")
-    fresh.write_text(json.dumps(asdict(record), indent=1) + "\n")
-    os.replace(fresh, path)
+    replace_file(path, [json.dumps(asdict(record), indent=1).encode() + b"\n"])
 
 
 def new_record(
@@ -149,12 +147,3 @@ def _signal(tags: set[str], number: signal.Signals) -> None:
         if not owner_is_dead(tag):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(parse_tag(tag)[0], number)
-
-
-def _wait(done: Callable[[], bool], seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > end:
-            return False
-        time.sleep(POLL_SECONDS)
-    return True

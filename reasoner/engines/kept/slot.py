@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from reasoner.engines.engine_process import python_path, socket_folder
+from reasoner.engines.engine_process import socket_folder
 from reasoner.engines.kept.identity import identity
 from reasoner.engines.kept.process import KeptProcess
 from reasoner.engines.kept.record import (
@@ -33,7 +33,7 @@ from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.wire import Wire, settings_digest
 from reasoner.errors import BusyError, EngineError
 from reasoner.home import Home
-from reasoner.process.environment import child_environment
+from reasoner.process.environment import child_environment, python_path
 from reasoner.process.locks import FileLock
 from reasoner.process.log_tail import last_words
 

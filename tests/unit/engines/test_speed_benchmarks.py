@@ -4,31 +4,16 @@ Wrong if sides get other work, if a ratio is turned around, if a step with promp
 process that fails or hangs takes the others with it, or if the suite names an option that a program does not have.
 """
 
-import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.benchmarks import BENCHMARKS, benchmarks, program  # noqa: F401 (a fixture)
 from tests.unit.engines.test_remote import gone
-
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def benchmarks() -> Iterator[None]:
-    """The programs stand beside the packages and import each other by name."""
-    sys.path.insert(0, str(BENCHMARKS))
-    yield
-    sys.path.remove(str(BENCHMARKS))
-
-
-def program(name: str) -> Any:
-    return importlib.import_module(name)
 
 
 def test_a_shape_asks_everybody_the_same_and_each_round_something_else() -> None:

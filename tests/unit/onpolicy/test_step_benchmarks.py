@@ -4,9 +4,6 @@ Wrong if a step is counted that was not ordered, if the parts of a step are more
 around, if calls that were not made are not counted by their tokens, or if a side that fails takes the others with it.
 """
 
-import importlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +12,8 @@ import pytest
 from reasoner.onpolicy.parts import Parts, StepTimes
 from reasoner.onpolicy.sampler import OnPolicySampler
 from reasoner.onpolicy.trl_rollout import rollout_func
+from tests.support.benchmarks import benchmarks, program  # noqa: F401 (a fixture)
 from tests.unit.onpolicy.test_trl_rollout import trainer
-
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def benchmarks() -> Iterator[None]:
-    """The programs stand beside the packages and import each other by name."""
-    sys.path.insert(0, str(BENCHMARKS))
-    yield
-    sys.path.remove(str(BENCHMARKS))
-
-
-def program(name: str) -> Any:
-    return importlib.import_module(name)
 
 
 def row(wall: float, tokens: float = 100, **parts: float) -> dict[str, Any]:
