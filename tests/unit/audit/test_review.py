@@ -25,6 +25,7 @@ from reasoner.sandbox import Sandbox
 from reasoner.verifiers.math import MathItem
 from reasoner.verifiers.pool import MathPool
 from reasoner.verifiers.second_opinion import math_verify_alone
+from tests.support.hanging import HANGS
 from tests.unit.audit.build import Built, attempt_row, completion_row, solution
 
 POT = "```python\n{}\n```"
@@ -188,8 +189,7 @@ def test_math_verify_alone(gold: str, text: str, outcome: str) -> None:
 
 def test_the_second_opinion_is_asked_in_killable_workers() -> None:
     """One that hangs it is no opinion and does not stop the others."""
-    hangs = r"\boxed{\int_0^1 \sin(\sin(\sin(x^{x^x}))) dx}"
-    items: Sequence[MathItem] = [MathItem("1", hangs), *(MathItem(gold, text) for gold, text, _ in OPINIONS)]
+    items: Sequence[MathItem] = [MathItem("1", HANGS), *(MathItem(gold, text) for gold, text, _ in OPINIONS)]
     with MathPool(workers=1, timeout=2.0, opinion="math_verify") as pool:
         verdicts = list(pool.verdicts(items))
     assert verdicts[0].reason == "timeout"

@@ -21,10 +21,9 @@ from reasoner.verifiers.math import MathItem
 from reasoner.verifiers.policy import MathPolicy
 from reasoner.verifiers.pool import MathPool, verify_math
 from reasoner.verifiers.worker import WALL_FACTOR
+from tests.support.hanging import HANGS
 
 TIMEOUT = 2.0
-HANGS = r"\boxed{\int_0^1 \sin(\sin(\sin(x^{x^x}))) dx}"
-"""An answer whose exact value takes sympy minutes to look for."""
 
 
 @pytest.fixture(scope="module")
