@@ -13,7 +13,7 @@ from prefect.runtime import flow_run
 from flows.alarm import alarm
 from reasoner.config.compose import load
 from reasoner.config.releases import NightlyConfig
-from reasoner.config.smart import VerifyConfig
+from reasoner.config.smart import SmartVerifyConfig
 from reasoner.errors import InfrastructureError, RegressionError
 from reasoner.home import Home
 from reasoner.records import ArtifactRef
@@ -94,7 +94,7 @@ def again(release: Release, measured: ReleasedSet, night: str) -> ArtifactRef:
     answers = ask(*who, release.model, measured.stage, measured.arguments)
     if measured.judge is None:
         return answers
-    return stages.judge_again(*who, answers, VerifyConfig.model_validate(measured.judge))
+    return stages.judge_again(*who, answers, SmartVerifyConfig.model_validate(measured.judge))
 
 
 def show(release: Release, night: Night, home: Home) -> None:

@@ -7,7 +7,7 @@ back what the model said on the day of its release.
 
 from typing import Any
 
-from reasoner.config.smart import VerifyConfig
+from reasoner.config.smart import SmartVerifyConfig
 from reasoner.records import ArtifactRef
 from reasoner.releases import night as nights
 from reasoner.releases.outcomes import read_outcomes
@@ -47,7 +47,7 @@ ASK_AGAIN = {kind: _asking(kind) for kind in ("completions", "plan-runs", "evalu
 
 @stage("judge-again", kind="attempts", version=1, label=_of)
 def judge_again(
-    out: Draft, name: str, release: str, night: str, completions: ArtifactRef, config: VerifyConfig
+    out: Draft, name: str, release: str, night: str, completions: ArtifactRef, config: SmartVerifyConfig
 ) -> None:
     """Judge a night's completions; a verdict of another night is not taken, for the verifier may have changed."""
     out.metadata |= verdicts.judge(out.path, open_ref(completions), config, bench().child_progress)

@@ -17,8 +17,8 @@ from reasoner.config.smart import (
     FewShotConfig,
     ModelConfig,
     PromptConfig,
+    SmartVerifyConfig,
     TrainConfig,
-    VerifyConfig,
 )
 from reasoner.home import Home
 from reasoner.methods.smart.attempts import Attempt
@@ -123,7 +123,7 @@ def made_by(completions: ArtifactRef) -> str:
 
 @stage("verify", kind="attempts", version=1,
        external=verifier_version, label=lambda a: made_by(a["completions"]))  # fmt: skip
-def verify(out: Draft, completions: ArtifactRef, config: VerifyConfig) -> None:
+def verify(out: Draft, completions: ArtifactRef, config: SmartVerifyConfig) -> None:
     """Judge completions; needs no accelerator, so a mended verifier re-scores without one."""
     out.metadata |= verdicts.judge(out.path, open_ref(completions), config, bench().child_progress)
 

@@ -18,7 +18,7 @@ from reasoner.stages import verdicts
 from reasoner.store.rows import read_rows
 from reasoner.verifiers.math import MathItem
 from reasoner.verifiers.pool import MathPool
-from reasoner.verifiers.solutions import Answer, verify_solutions
+from reasoner.verifiers.solutions import Answer, form_of, verify_solutions
 
 Show = Callable[[str, int, int], None]
 """Told what is being done, how many are done, and of how many."""
@@ -66,21 +66,31 @@ def review(found: Sequence[Row], config: VerifyConfig, show: Show = lambda *_: N
     """Attempts judged again, with a second opinion."""
     able = sandbox_is_there()
     reviewed: list[Reviewed | None] = [None] * len(found)
-    judged = [i for i, (_, attempt, _) in enumerate(found) if able or attempt.strategy is not Strategy.POT]
-    now = verdicts.judged(
-        [found[i][2] for i in judged], config, lambda f: show("judge again", f["done"], f["total"])
-    )
-    today = dict(zip(judged, now, strict=True))
+    read_as = [_read_as(*one) for one in found]
+    judged = [i for i, strategy in enumerate(read_as) if able or strategy is not Strategy.POT]
+    today: dict[int, Attempt] = {}
+    for by_form in (False, True):
+        part = [i for i in judged if found[i][0].by_form is by_form]
+        now = verdicts.judged(
+            [found[i][2] for i in part], config, lambda f: show("judge again", f["done"], f["total"]), by_form=by_form,
+        )  # fmt: skip
+        today |= zip(part, now, strict=True)
     answers = {
         i: Answer(strategy, today[i].solution, found[i][2]["gold"])
         for i in judged
-        if (strategy := today[i].strategy) is not None
+        if (strategy := read_as[i]) is not None
     }
     second = _second_opinions(answers, config, show)
     for i, (source, attempt, row) in enumerate(found):
         verdict = today[i].verdict if i in today else None
         reviewed[i] = Reviewed(source.label, attempt, row["gold"], verdict, second.get(i))
     return [one for one in reviewed if one is not None]
+
+
+def _read_as(source: Source, attempt: Attempt, row: dict[str, Any]) -> Strategy | None:
+    """The strategy by which an answer is read; None where the response names none."""
+    by_form = source.by_form and not row["strategy"] and attempt.strategy is not None
+    return form_of(attempt.solution) if by_form else attempt.strategy
 
 
 def sandbox_is_there() -> bool:

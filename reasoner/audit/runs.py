@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reasoner.config.smart import VerifyConfig
+from reasoner.config.smart import SmartVerifyConfig
 from reasoner.errors import ArtifactError, DataError, UsageError
 from reasoner.home import Home
 from reasoner.ids import canonical_json
@@ -30,6 +30,8 @@ class Source:
     label: str
     attempts: Path
     completions: Path
+    by_form: bool = False
+    """Whether its policy's answers were judged by their form (`verify.by_form`)."""
 
 
 @dataclass
@@ -37,7 +39,7 @@ class Run:
     """How a run's attempts are judged, where they are, and artifacts that are no longer there."""
 
     name: str
-    verify: VerifyConfig
+    verify: SmartVerifyConfig
     sources: list[Source] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
@@ -65,12 +67,12 @@ def open_run(folder: Path, home: Home) -> Run:
     """The run in `folder` with its attempts. Raises DataError where nothing was judged yet or a file is broken."""
     try:
         config = json.loads((folder / "config.json").read_text())
-        verify = VerifyConfig.model_validate(config.get("verify", {}))
+        verify = SmartVerifyConfig.model_validate(config.get("verify", {}))
     except (ValueError, AttributeError) as error:
         raise DataError(f"{folder / 'config.json'} is no configuration of a run: {error}") from None
     run = Run(folder.name, verify)
     if (folder / "problems").is_dir():
-        run.sources += _in_folder(folder)
+        run.sources += _in_folder(folder, verify.by_form)
     else:
         home = Home(folder.parent.parent) if folder.parent.name == "runs" else home
         _add_from_store(run, folder, config, Store(home.artifacts))
@@ -80,10 +82,11 @@ def open_run(folder: Path, home: Home) -> Run:
     return run
 
 
-def _in_folder(folder: Path) -> Iterator[Source]:
+def _in_folder(folder: Path, by_form: bool) -> Iterator[Source]:
     for path in sorted(folder.rglob("attempts.jsonl")):
         if path.with_name("completions.jsonl").is_file():
-            yield Source(str(path.parent.relative_to(folder)), path, path.with_name("completions.jsonl"))
+            label, completions = str(path.parent.relative_to(folder)), path.with_name("completions.jsonl")
+            yield Source(label, path, completions, by_form)
 
 
 def _add_from_store(run: Run, folder: Path, config: dict[str, Any], store: Store) -> None:
@@ -94,13 +97,14 @@ def _add_from_store(run: Run, folder: Path, config: dict[str, Any], store: Store
     else:
         refs = [ref for ref in store.list(ATTEMPTS) if lineage.agrees(ref)]
     for ref in refs:
-        completions = next((r for r in _refs(lineage.arguments(ref)) if r.kind == COMPLETIONS), None)
+        arguments = lineage.arguments(ref)
+        completions = next((r for r in _refs(arguments) if r.kind == COMPLETIONS), None)
         try:
             if completions is None:
                 raise ArtifactError(f"attempts {ref.digest[:12]} do not say what they judge")
             judged, given = store.open(ref), store.open(completions)
-            label = lineage.label(completions)
-            run.sources.append(Source(label, judged / "attempts.jsonl", given / "completions.jsonl"))
+            label, by_form = lineage.label(completions), bool(arguments.get("config", {}).get("by_form"))
+            run.sources.append(Source(label, judged / "attempts.jsonl", given / "completions.jsonl", by_form))
         except ArtifactError as error:
             lineage.missing.setdefault(ref.digest, str(error))
     run.sources.sort(key=lambda source: source.label)

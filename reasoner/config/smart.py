@@ -175,6 +175,14 @@ class VerifyConfig(Section):
     """The run stops when a larger share of verdicts is unscored."""
 
 
+class SmartVerifyConfig(VerifyConfig):
+    """Verdicts on responses that name a strategy."""
+
+    by_form: bool = False
+    """Judge a policy's response by what it holds, a program or prose, and not by the strategy that it names: for
+    `control=shuffled_labels`, whose names say nothing of the solution behind them."""
+
+
 class ControlConfig(Section):
     """What the records are made of instead of SMART's, to see what SMART's choice adds (METHODS 2.8, 5)."""
 
@@ -227,7 +235,7 @@ class SmartConfig(Section):
     train: TrainConfig = TrainConfig()
     train_later: dict[str, Any] = Field(default_factory=dict)
     """Training settings that differ in later epochs, by the names of `train` (for example `lr`)."""
-    verify: VerifyConfig = VerifyConfig()
+    verify: SmartVerifyConfig = SmartVerifyConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     contamination: ContaminationConfig = ContaminationConfig()
     compute: ComputeConfig = ComputeConfig()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reasoner.config.smart import VerifyConfig
+from reasoner.config.smart import SmartVerifyConfig, VerifyConfig
 from reasoner.errors import InfrastructureError, SandboxUnavailableError
 from reasoner.methods.smart.attempts import Attempt
 from reasoner.methods.smart.parse import parse_response
@@ -16,7 +16,7 @@ from reasoner.stages.generation import FILE as COMPLETIONS
 from reasoner.store.rows import read_rows, write_rows
 from reasoner.verifiers import solutions
 from reasoner.verifiers.numbers import TOLERANCE
-from reasoner.verifiers.solutions import Answer, verify_solutions
+from reasoner.verifiers.solutions import Answer, form_of, verify_solutions
 
 FILE = "attempts.jsonl"
 
@@ -28,10 +28,10 @@ OnProgress = Callable[[dict[str, Any]], None]
 
 
 def judge(
-    out: Path, completions: Path, config: VerifyConfig, on_progress: OnProgress | None = None
+    out: Path, completions: Path, config: SmartVerifyConfig, on_progress: OnProgress | None = None
 ) -> dict[str, Any]:
     """Write one attempt a completion; returns counts by outcome and reason, and what judged, for the manifest."""
-    attempts = judged(read_rows(completions / COMPLETIONS), config, on_progress)
+    attempts = judged(read_rows(completions / COMPLETIONS), config, on_progress, by_form=config.by_form)
     _stop_if_unscored(attempts, config)
     write_rows(out / FILE, [attempt.to_row() for attempt in attempts])
     return {
@@ -45,11 +45,16 @@ def judge(
 
 
 def judged(
-    rows: Sequence[dict[str, Any]], config: VerifyConfig, on_progress: OnProgress | None = None
+    rows: Sequence[dict[str, Any]],
+    config: VerifyConfig,
+    on_progress: OnProgress | None = None,
+    *,
+    by_form: bool = False,
 ) -> list[Attempt]:
     """One attempt a row of completions, in order, with this version's verdict.
 
-    A response without a strategy's name is incorrect (reason `no_strategy`) and is not run.
+    A response without a strategy's name is incorrect (reason `no_strategy`) and is not run. What the named strategy
+    decides is how the answer is read; with `by_form` the response itself decides.
     """
     parsed: list[Parts] = []
     answers: dict[int, Answer] = {}
@@ -57,7 +62,8 @@ def judged(
         parts = _parts(row)
         parsed.append(parts)
         if parts.strategy is not None:
-            answers[i] = Answer(parts.strategy, parts.solution, row["gold"])
+            read_as = form_of(parts.solution) if by_form and not row["strategy"] else parts.strategy
+            answers[i] = Answer(read_as, parts.solution, row["gold"])
 
     def show(done: int, total: int) -> None:
         if on_progress is not None:

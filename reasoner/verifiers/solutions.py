@@ -118,6 +118,11 @@ def program_of(text: str) -> str | None:
     return program if program is not None and program.strip() else None
 
 
+def form_of(text: str) -> Strategy:
+    """How a solution is read, whatever it calls itself: as a program where it has a fenced block, else as prose."""
+    return Strategy.POT if _FENCE.search(text) else Strategy.COT
+
+
 def _keep(
     opened: tuple[str, str, int], block: str, tagged: str | None, untagged: str | None
 ) -> tuple[str | None, str | None]:

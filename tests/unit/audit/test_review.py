@@ -58,6 +58,31 @@ def run_of(tmp_path: Path, given: list[dict[str, Any]]) -> Any:
     return open_run(built.run(0, [ref]), Home(built.home))
 
 
+def test_answers_under_exchanged_names_are_judged_again_by_their_form(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """Two trainings of one run, of which the first was judged by form."""
+    built, refs = Built(tmp_path / "home"), []
+    prose = "2 * 9 = 18. The answer is 18."
+    texts = [f"Chain of Thought: {POT.format('answer = 2 * 9')}", f"Program of Thought: {prose}"]
+    for by_form, outcome, reason in ((True, "correct", "equal"), (False, "incorrect", "unparsed")):
+        index = 0 if by_form else 2
+        given = [solution(text, "18", outcome, reason, index=index + i) for i, text in enumerate(texts)]
+        rows = [completion_row(one | {"strategy": ""}) for one in given[not by_form :]]
+        judged = [
+            attempt_row(one | {"strategy": strategy}) | {"solution": one["text"].partition(": ")[2]}
+            for one, strategy in zip(given, ("cot", "pot"), strict=True)
+        ][not by_form :]
+        completions = built.put(
+            "completions", "answer", {"seed": 0, "index": index}, rows, "completions.jsonl"
+        )
+        made_by = {"completions": completions.to_row(), "config": {"by_form": by_form}}
+        refs.append(built.put("attempts", "verify", made_by, judged, "attempts.jsonl"))
+    run = open_run(built.run(0, refs), Home(built.home))
+    audit = find(run.name, review(read_attempts(run), run.verify))
+    assert audit.attempts == 3 and audit.changed.count == 0, audit.changed
+
+
 def found(finding: Finding) -> list[str]:
     return [example["problem_id"] for example in finding.examples]
 

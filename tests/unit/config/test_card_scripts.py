@@ -63,6 +63,11 @@ def test_it_says_how_it_is_called(tmp_path: Path) -> None:
     assert done.returncode == 2 and "benchmarks/card/planner.sh MODEL DATA OUT" in done.stderr
 
 
+@pytest.mark.parametrize("script", ["multiturn.sh", "planner.sh", "smart.sh"])
+def test_it_can_be_called_as_it_says(script: str) -> None:
+    assert os.access(CARD / script, os.X_OK)
+
+
 def test_steps_are_those_that_fit(tmp_path: Path) -> None:
 
     times = tmp_path / "times.jsonl"
