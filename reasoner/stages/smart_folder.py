@@ -60,7 +60,16 @@ class SmartFolder:
 
     @classmethod
     def create(cls, path: Path, config: SmartConfig, show: ShowProgress) -> "SmartFolder":
-        """A new folder, or the one that is there with this very configuration; questions are prepared once."""
+        """A new folder, or the one that is there with this very configuration; questions are prepared once.
+
+        Raises UsageError for a control whose records these steps do not make.
+        """
+        control = config.control.kind
+        if control not in ("none", "random_strategy"):
+            raise UsageError(
+                f"these steps make SMART's own records, not those of control={control}; run the whole of it: "
+                f"reasoner run smart-epoch2 control={control}"
+            )
         path.mkdir(parents=True, exist_ok=True)
         text = config.model_dump_json(indent=1) + "\n"
         saved = path / "config.json"
@@ -243,7 +252,7 @@ class SmartFolder:
 
     def _few_shot(self) -> list[Attempt]:
         """The few-shot attempts at the pool."""
-        parts = self._shown("*-[0-9]")
+        parts = [path for path in self._shown(f"*-[1-{PARTS}]") if "-eval-" not in path.name]
         if not parts:
             raise DataError(
                 f"{self.path} has no few-shot results; run: reasoner smart-infer MODEL {self.path} STRATEGY PART"

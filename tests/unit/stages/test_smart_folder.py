@@ -121,6 +121,23 @@ def test_a_folder_keeps_the_code_and_the_configuration_and_takes_no_other(tiny: 
         folder(tmp_path / "run", tiny, "seed=9")
 
 
+def test_a_baseline_is_no_part_of_the_pool_whatever_its_set_is_called(tiny: Path, tmp_path: Path) -> None:
+    made = folder(tmp_path / "run", tiny)
+    made.infer(Strategy.COT, 1)
+    made.infer(Strategy.COT, 1, "held-out")
+    shown = made.path / "few-shot"
+    (shown / "cot-eval-held-out").rename(shown / "cot-eval-level-1")
+    pool = {p.id for p in questions.read(made.path / "problems", "pool")}
+    assert {a.problem_id for a in made._few_shot()} <= pool
+
+
+@pytest.mark.parametrize("control", ["rft", "star", "shuffled_labels", "given_solutions"])
+def test_a_control_that_the_steps_do_not_make_is_refused(tiny: Path, tmp_path: Path, control: str) -> None:
+    with pytest.raises(UsageError, match=f"reasoner run smart-epoch2 control={control}"):
+        folder(tmp_path / "run", tiny, f"control={control}")
+    assert not (tmp_path / "run").exists()
+
+
 def test_evaluation_has_both_turns_each_strategy_and_regret(tiny: Path, tmp_path: Path) -> None:
     made = folder(tmp_path / "run", tiny, "evaluation.second_turn=every", "evaluation.each_strategy=last",
                   "engine.options.script=tests.support.solver:stubborn")  # fmt: skip
