@@ -129,6 +129,9 @@ class Epoch2Config(Section):
     decoding: SamplingConfig = SamplingConfig(temperature=0.7)
     biasing: Literal["none", "add", "replace"] = "add"
     """Implicit biasing: also (`add`) or instead (`replace`) put a strategy that succeeded at turn 2 first."""
+    accept: Literal["majority", "any"] = "majority"
+    """Whose correct samples become records: a strategy's with more correct samples than wrong ones, or (`any`) with at
+    least one, as rejection sampling takes them, so that hard questions teach too. Second turns are asked for alike."""
     keep_per_strategy: int = Field(default=1, ge=1)
     """How many distinct correct samples of an accepted strategy become records."""
     turn1: Choice = "policy"

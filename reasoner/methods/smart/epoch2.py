@@ -7,8 +7,9 @@ Turn 1, for each question and each strategy k among its samples:
 
 Turn 2: samples that use a tried strategy are noise. For each other strategy k2 with correct(k2) > wrong(k2):
 (tried k) -> first correct sample of k2; implicit biasing also (`add`) or instead (`replace`) gives (none)
--> it. There is no third turn. A response without a strategy name is noise; an unscored sample counts on
-neither side. A completion that did not end by itself counts by its verdict but is never a target.
+-> it. With `accept: any` one correct sample is enough for a record, at either turn. There is no third turn.
+A response without a strategy name is noise; an unscored sample counts on neither side. A completion that did
+not end by itself counts by its verdict but is never a target.
 
 Departure from the paper's code: a question has at most `keep_per_strategy` direct records a strategy, with
 distinct solutions, over both turns. So biasing adds nothing where turn 1 already gave (none) -> k2, or where
@@ -66,13 +67,14 @@ class _Tally:
     def failed(self) -> bool:
         return not self.accepted and bool(self.wrong)
 
-    def targets(self, limit: int) -> list[str]:
+    def targets(self, config: Epoch2Config) -> list[str]:
         """If accepted, the first correct solutions that ended by themselves, distinct up to white space."""
         distinct: dict[str, str] = {}
         for attempt in self.correct:
-            if self.accepted and not attempt.truncated:
+            if not attempt.truncated:
                 distinct.setdefault(_squeezed(attempt.solution), attempt.solution)
-        return list(distinct.values())[:limit]
+        teaches = self.accepted or config.accept == "any"
+        return list(distinct.values())[: config.keep_per_strategy] if teaches else []
 
 
 def turn2_queue(
@@ -121,7 +123,7 @@ def records(
     direct = {
         (problem_id, strategy): [
             SolutionRecord(problem_id, known[problem_id].question, strategy, solution)
-            for solution in tally.targets(config.keep_per_strategy)
+            for solution in tally.targets(config)
         ]
         for problem_id, tallies in first.items()
         for strategy, tally in tallies.items()
@@ -132,7 +134,7 @@ def records(
         )
         for (id_, tried), tallies in second.items()
         for k2, tally in tallies.items()
-        for solution in tally.targets(config.keep_per_strategy)
+        for solution in tally.targets(config)
     ]
     if config.biasing != "none":
         for record in refine:
@@ -248,5 +250,5 @@ def _tallies(samples: list[Attempt], counts: dict[str, int], turn: str) -> dict[
     for tally in tallies.values():
         counts[f"{turn}_accepted"] += tally.accepted
         counts[f"{turn}_failed"] += tally.failed
-        counts[f"{turn}_no_target"] += tally.accepted and not tally.targets(1)
+        counts[f"{turn}_no_target"] += tally.accepted and all(a.truncated for a in tally.correct)
     return dict(sorted(tallies.items(), key=lambda item: rank(item[0])))

@@ -55,6 +55,27 @@ def test_majority_inside_a_strategy(groups: list, direct: list[str], queued: lis
     assert queue(turn1) == queued
 
 
+@pytest.mark.parametrize(
+    ("groups", "direct"),
+    [
+        ([(COT, 1, 9)], ["cot"]),
+        ([(COT, 3, 3), (SUB, 0, 2), (POT, 2, 0)], ["cot", "pot"]),
+        ([(COT, 0, 5), (None, 5, 0)], []),
+    ],
+)
+def test_one_correct_sample_is_enough_where_any_is_accepted(groups: list, direct: list[str]) -> None:
+    """And second turns stay those of the majority rule, so that both share their samples."""
+    turn1 = samples(Q, *groups)
+    chosen = run(turn1, accept="any")
+    assert shapes(chosen.records) == [("none", strategy) for strategy in direct]
+    assert queue(turn1, Epoch2Config(accept="any")) == queue(turn1)
+    assert chosen.counts["turn1_accepted"] == run(turn1).counts["turn1_accepted"]
+    turn2 = [attempt(Q, COT, "+", index=0, tried=(SUB,)), attempt(Q, COT, "-", index=1, tried=(SUB,))]
+    if (SUB,) in queue(turn1):
+        assert ("sub", "cot") in shapes(run(turn1, turn2, accept="any").records)
+        assert ("sub", "cot") not in shapes(run(turn1, turn2).records)
+
+
 def test_counts_of_noise_and_decisions() -> None:
     turn1 = samples(Q, (POT, 5, 0), (COT, 1, 4), (None, 1, 2))
     turn1.append(attempt(Q, SUB, "?", index=20))

@@ -11,7 +11,7 @@ from reasoner.config.smart import Epoch1Config, Epoch2Config
 from reasoner.methods.smart import analysis, epoch1, epoch2
 from reasoner.methods.smart.attempts import Attempt
 from reasoner.methods.smart.selection import Selection
-from reasoner.records import Strategy
+from reasoner.records import Problem, Strategy
 from tests.unit.methods.smart.build import POT, few_shot, problem, samples, shapes
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "smart-records.md"
@@ -33,6 +33,11 @@ EPOCH2 = {
     "biasing=replace": {"biasing": "replace"},
     "biasing=none keep_per_strategy=2": {"biasing": "none", "keep_per_strategy": 2},
     "biasing=add disagreement_only=true": {"biasing": "add", "disagreement_only": True},
+}
+ACCEPT = {
+    "biasing=add accept=majority": {"biasing": "add"},
+    "biasing=add accept=any": {"biasing": "add", "accept": "any"},
+    "biasing=none accept=any": {"biasing": "none", "accept": "any"},
 }
 SETS = {
     "defaults": {},
@@ -70,7 +75,8 @@ def cells(number: int) -> list[tuple[str, str, str]]:
 def test_the_tables_are_whole() -> None:
     assert [row[0] for row in TABLES[0][1:]] == CASES == [row[0] for row in TABLES[1][1:]]
     assert TABLES[0][0][1:] == list(EPOCH1) and TABLES[1][0][1:] == list(EPOCH2)
-    assert [row[0] for row in TABLES[2][1:]] == list(SETS)
+    assert [row[0] for row in TABLES[2][1:]] == CASES and TABLES[2][0][1:] == list(ACCEPT)
+    assert [row[0] for row in TABLES[3][1:]] == list(SETS)
 
 
 def check(cell: str, make: Callable[[int], Selection]) -> None:
@@ -108,19 +114,35 @@ def test_epoch_2(case: str, flags: str, cell: str) -> None:
     """Two samples a strategy; at turn 2 each strategy does as at turn 1, but the program always succeeds."""
     owner, marks = problem(), dict(zip(Strategy, case, strict=True))
     config = Epoch2Config(**EPOCH2[flags])  # type: ignore[arg-type]
-    turn1 = two_each(owner, marks)
-    queue, _ = epoch2.turn2_queue([owner], turn1, config, 0)
-    turn2 = [a for t in queue for a in two_each(owner, marks | {POT: "+"}, t.tried)]
     contested = analysis.contested(few_shot(owner, case)) if config.disagreement_only else None
-    check(cell, lambda seed: epoch2.records([owner], turn1, turn2, config, seed, contested=contested))
+    turns = both_turns(owner, marks, config, {"+": (2, 0), "-": (0, 2)})
+    check(cell, lambda seed: epoch2.records([owner], *turns, config, seed, contested=contested))
 
 
-def two_each(owner: object, marks: dict[Strategy, str], tried: tuple[Strategy, ...] = ()) -> list[Attempt]:
-    groups = [(s, 2 * (m == "+"), 2 * (m == "-")) for s, m in marks.items() if s not in tried]
-    return samples(owner, *groups, tried=tried)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("case", "flags", "cell"), cells(2))
+def test_accept(case: str, flags: str, cell: str) -> None:
+    """As above, with one right and one wrong sample where a strategy succeeds."""
+    owner, marks = problem(), dict(zip(Strategy, case, strict=True))
+    config = Epoch2Config(**ACCEPT[flags])  # type: ignore[arg-type]
+    turns = both_turns(owner, marks, config, {"+": (1, 1), "-": (0, 2)})
+    check(cell, lambda seed: epoch2.records([owner], *turns, config, seed))
 
 
-@pytest.mark.parametrize("row", TABLES[2][1:], ids=lambda row: row[0])
+def both_turns(
+    owner: Problem, marks: dict[Strategy, str], config: Epoch2Config, made: dict[str, tuple[int, int]]
+) -> tuple[list[Attempt], list[Attempt]]:
+    """Samples of both turns; `made` says how many are right and wrong where a strategy succeeds or fails."""
+
+    def asked(outcomes: dict[Strategy, str], tried: tuple[Strategy, ...]) -> list[Attempt]:
+        groups = [(s, *made[mark]) for s, mark in outcomes.items() if s not in tried]
+        return samples(owner, *groups, tried=tried)
+
+    turn1 = asked(marks, ())
+    queue, _ = epoch2.turn2_queue([owner], turn1, config, 0)
+    return turn1, [a for t in queue for a in asked(marks | {POT: "+"}, t.tried)]
+
+
+@pytest.mark.parametrize("row", TABLES[3][1:], ids=lambda row: row[0])
 def test_whole_sets(row: list[str]) -> None:
     """The eight cases, one question each, and two more of `--+`: counts of cot, sub, pot, together."""
     problems = [problem(n) for n in range(10)]
