@@ -14,6 +14,7 @@ from reasoner.config.compose import load
 from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.config.planner import PlannerConfig
 from reasoner.config.smart import SmartConfig
+from reasoner.config.variants import load_variants
 
 CARD = Path(__file__).resolve().parents[3] / "benchmarks" / "card"
 Config = TypeVar("Config", bound=Section)
@@ -81,14 +82,46 @@ def test_steps_are_those_that_fit(tmp_path: Path) -> None:
     assert steps == ["44", "4"], "(480 - 5 x 6) / 10 s = 45, as a multiple of 4; never less than 4"
 
 
+RUNS = "smart-epoch2 smart-rft smart-shuffled-labels"
+
+
 @pytest.mark.parametrize("small", ["", "1"])
 def test_smart(tmp_path: Path, small: str) -> None:
-    runs = "smart-epoch2 smart-rft smart-shuffled-labels"
-    found = configs(
-        shown("smart.sh", tmp_path, SMALL=small, RUNS=runs, SETTINGS_TOO="train.compile=true"), SmartConfig
-    )
-    assert list(found) == runs.split()
-    for config in found.values():
+    found = shown("smart.sh", tmp_path, SMALL=small, RUNS=RUNS, SETTINGS_TOO="train.compile=true")
+    assert list(found) == RUNS.split()
+    for config in configs(found, SmartConfig).values():
         assert config.data.evaluation["gsm8k"].limit == (4 if small else None), "all of the test"
         assert config.train.compile
-        assert small or (config.data.pool["gsm8k"].limit == 1500 and config.few_shot.layout == "chat")
+        assert small or (config.data.pool["gsm8k"].limit == 2500 and config.few_shot.layout == "chat")
+        assert small or {(t.batch_size, t.grad_accum) for t in map(config.train_for, (1, 2))} == {(32, 1)}
+
+
+@pytest.mark.parametrize("environment", [{}, {"LIMIT": "1000"}, {"SMALL": "1"}])
+def test_rejection_sampling_draws_as_many_samples_as_smart(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    found = shown("smart.sh", tmp_path, RUNS="smart-rft", **environment)
+    config = load("smart-rft", found["smart-rft"], SmartConfig)
+    (source,) = config.data.pool.values()
+    questions, later = source.limit or 0, config.epoch2
+    turns = questions + (later.max_turn2 or 0)
+    smart = questions * len(config.few_shot.strategies) + turns * later.samples
+    assert abs(config.control.samples * questions - smart) <= questions / 2, "as whole numbers a question go"
+
+
+def test_the_last_of_several_runs_is_one_table_of_them_all_from_the_cache(tmp_path: Path) -> None:
+    """Each variant is configured as the run of its name: else it would be made again, or be another one."""
+    alone = {
+        name: load(name, shown("smart.sh", tmp_path, RUNS=name)[name], SmartConfig) for name in RUNS.split()
+    }
+    last = shown("smart.sh", tmp_path, RUNS=RUNS)["smart-epoch2"]
+    main, variants = load_variants("smart-epoch2", last)
+    together = {"smart-epoch2": main, **{f"smart-{name}": config for name, config in variants.items()}}
+    assert {name: config.model_copy(update={"variants": {}}) for name, config in together.items()} == alone
+
+
+def test_settings_are_chosen_without_the_test_set(tmp_path: Path) -> None:
+    config = load("smart-epoch2", shown("smart.sh", tmp_path, TUNE="1")["smart-epoch2"], SmartConfig)
+    assert config.data.evaluation_names == ("held-out",)
+    limit = config.data.pool["gsm8k"].limit or 0
+    assert limit * config.data.held_out == pytest.approx(1000, abs=1) and limit == 3500
