@@ -92,6 +92,7 @@ def test_smart(tmp_path: Path, small: str) -> None:
     for config in configs(found, SmartConfig).values():
         assert config.data.evaluation["gsm8k"].limit == (4 if small else None), "all of the test"
         assert config.train.compile
+        assert config.train.save_steps <= 50, "a deadline that cuts a training loses little of it"
         assert small or (config.data.pool["gsm8k"].limit == 2500 and config.few_shot.layout == "chat")
         assert small or {(t.batch_size, t.grad_accum) for t in map(config.train_for, (1, 2))} == {(32, 1)}
 
