@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reasoner.config.smart import VerifyConfig
+from reasoner.config.smart import SmartVerifyConfig
 from reasoner.errors import ArtifactError, DataError, EngineError, UsageError
 from reasoner.home import Home
 from reasoner.records import ArtifactRef
@@ -56,7 +56,7 @@ def ask(release: Release, night: str) -> ArtifactRef:
 def compare(release: Release, night: str) -> Night:
     (measured,) = release.sets
     who = (measured.name, release.name, night)
-    settings = VerifyConfig.model_validate(measured.judge)
+    settings = SmartVerifyConfig.model_validate(measured.judge)
     judged = stages.judge_again.run(stages.judge_again.bind(*who, ask(release, night), settings))
     sets = ({measured.name: measured.outcomes}, {measured.name: judged})
     bound = stages.compare_night.bind(release.name, night, release.model, *sets, 0.01)
