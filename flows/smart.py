@@ -115,7 +115,7 @@ def few_shot(config: SmartConfig, problems: ArtifactRef, base: ArtifactRef, spli
         for strategy in config.few_shot.strategies
         for shard in range(config.few_shot.shards)
     ]
-    return tuple(stages.verify(each, config.verify) for each in completions)
+    return tuple(stages.verify(each, config.verify_shown) for each in completions)
 
 
 def learn(config: SmartConfig, given: Given, variant: str = "") -> Learnt:

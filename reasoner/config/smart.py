@@ -255,6 +255,11 @@ class SmartConfig(Section):
             raise ValueError("control=given_solutions has nothing for a second epoch; set epochs=1")
         return self
 
+    @property
+    def verify_shown(self) -> SmartVerifyConfig:
+        """Verdicts on few-shot solutions: their strategy is known, so that every control shares them."""
+        return self.verify.model_copy(update={"by_form": False})
+
     def sampling(self, turn: Literal[1, 2]) -> AskConfig:
         """How the policy is sampled for training data."""
         later = self.epoch2

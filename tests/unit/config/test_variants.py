@@ -18,7 +18,7 @@ def test_a_control_is_a_group_and_a_pipeline_and_changes_nothing_before_the_reco
     plain, control = load()[0], load(f"control={kind}")[0]
     assert control.control.kind == kind and plain.control.kind == "none"
     assert load(name=f"smart-{kind.replace('_', '-')}")[0].control == control.control
-    for shared in ("model", "data", "few_shot", "seed", "engine", "prompt", "train", "verify"):
+    for shared in ("model", "data", "few_shot", "seed", "engine", "prompt", "train", "verify_shown"):
         assert getattr(control, shared) == getattr(plain, shared), "few-shot stages are shared"
 
 
@@ -28,6 +28,8 @@ def test_what_the_controls_set() -> None:
     drawn = load("control=random_strategy")[0]
     assert (drawn.sampling(1).choice, drawn.sampling(2).choice, drawn.answering(1).choice) == ("random",) * 3
     assert load("control=rft", "control.samples=3", "epochs=2")[0].control.samples == 3
+    by_form = {kind for kind in CONTROLS if load(f"control={kind}")[0].verify.by_form}
+    assert by_form == {"shuffled_labels"}, "only there does a name say nothing of the solution"
 
 
 def test_variants_are_the_same_run_with_other_words() -> None:
