@@ -161,7 +161,7 @@ def retry(
     out.metadata |= policy.sample(out.path, bench(), pool, first, folder_of(model), how, config, seed, epoch)
 
 
-@stage("train", kind="adapter", version=1, gpu=True,
+@stage("train", kind="adapter", version=2, gpu=True,
        external=prompt_text, label=lambda a: f"epoch {a['epoch']}")  # fmt: skip
 def train(
     out: Draft, records: ArtifactRef, model: ArtifactRef, config: TrainConfig, prompt: PromptConfig,

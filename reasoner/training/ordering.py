@@ -13,16 +13,22 @@ from reasoner.ids import derived_seed
 
 
 def grouped_order(lengths: Sequence[int], batch: int, seed: int, epoch: int) -> list[int]:
-    """Indices of all records, drawn at random and sorted by length within windows of several batches.
+    """Indices of all records, in batches of like length whose order is drawn at random.
 
-    `batch` is the effective batch, so that the records of an optimiser step stay the same however it is cut. The
-    batch with the longest record comes first: memory that does not suffice is found out at the first step.
+    `batch` is the effective batch, so that the records of an optimiser step stay the same however it is cut. Sorted
+    batches would go from long to short, over and over: strategies differ in length, so each epoch would end with
+    nothing but the shortest one. The batch with the longest record comes first: memory that does not suffice is found
+    out at the first step. What fills no batch comes last.
     """
     import torch
     from transformers.trainer_pt_utils import get_length_grouped_indices
 
     generator = torch.Generator().manual_seed(derived_seed("record order", seed, epoch))
-    return list(get_length_grouped_indices(list(lengths), batch, generator=generator))
+    order = list(get_length_grouped_indices(list(lengths), batch, generator=generator))
+    whole = len(order) // batch
+    drawn = (1 + torch.randperm(max(0, whole - 1), generator=generator)).tolist()
+    batches = [*range(min(1, whole)), *drawn, whole]
+    return [i for number in batches for i in order[number * batch : (number + 1) * batch]]
 
 
 class GroupedSampler:

@@ -34,7 +34,7 @@ from reasoner.training.specs import SftSpec
 from reasoner.training.trainer import Job
 
 FULL = "one record a micro-step; set train.gradient_checkpointing=true or lower train.max_length"
-VERSION = 1
+VERSION = 2
 """Part of the identity of a work folder; raised when the meaning of a checkpoint changes."""
 
 

@@ -280,6 +280,17 @@ def test_orders_differ_by_epoch_and_seed_and_pad_less() -> None:
     assert padded(first) < 1.2 * sum(lengths) < 0.8 * padded(list(range(200)))
 
 
+def test_no_length_has_a_place_of_its_own_in_an_epoch() -> None:
+    """A short strategy's records must not be what each epoch ends with: the last is learnt best."""
+    lengths = [90, 97, 76] * 64
+    seeds = range(30)
+    orders = [grouped_order(lengths, 8, seed, 0) for seed in seeds]
+    ends = [lengths[i] == 76 for order in orders for i in order[-24:]]
+    assert 0.2 < sum(ends) / len(ends) < 0.47, "a third of the records are short ones"
+    alike = [len({lengths[i] for i in o[at : at + 8]}) == 1 for o in orders for at in range(0, 192, 8)]
+    assert sum(alike) > 0.6 * len(alike), "batches are still of like length"
+
+
 def test_a_padded_training_meets_its_records_in_that_order(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
