@@ -22,9 +22,9 @@ if [ -n "$SMALL" ]; then
   RUNS=${RUNS:-planner-sft planner-grpo}
   SETTINGS=(data=demo-small "+data.evaluation.gsm8k={path: $DATA/gsm8k_test.jsonl, columns: {question: [question], answer: answer}, answer_format: hash_marks, limit: 4}"
     "engine=$ENGINE" engine.options.max_model_len=2048 '~grpo.engine.gpu_memory_utilization'
-    prompt.template=demo worker.decoding.max_tokens=64 sft.samples=2 sft.decoding.max_tokens=96 sft.min_parse_rate=0.5
+    prompt.template=demo worker.decoding.max_tokens=96 sft.samples=4 sft.decoding.max_tokens=96 sft.min_parse_rate=0
     sft.train.lr=1e-3 sft.train.epochs=2 sft.train.batch_size=4 sft.train.grad_accum=1 sft.train.max_length=512
-    sft.train.min_records=4 grpo.lr=1e-4 grpo.batch_size=4 grpo.grad_accum=2 grpo.num_generations=4
+    sft.train.min_records=1 grpo.lr=1e-4 grpo.batch_size=4 grpo.grad_accum=2 grpo.num_generations=4
     grpo.max_prompt_length=400 grpo.max_completion_length=96 grpo.logging_steps=1 grpo.save_steps=1
     "grpo.max_steps=${STEPS:-3}" evaluation.decoding.max_tokens=96)
 else
