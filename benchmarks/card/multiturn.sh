@@ -30,8 +30,8 @@ if [ -n "$SMALL" ]; then
   TEST=6 MATH_TEST=6
 else
   SETTINGS=("${CARD_ENGINE[@]}" engine.options.max_model_len=3072 engine.options.gpu_memory_utilization=0.35
-    rollout_size=64 group_size=8 batch_size=8 gradient_checkpointing=false max_tokens=512 guidance_max_tokens=192
-    lm_lr=5e-5 guidance_lr=5e-5 save_freq=5 problems.validation_size=100)
+    rollout_size=64 group_size=8 batch_size=4 gradient_checkpointing=false max_tokens=512 guidance_max_tokens=192
+    lm_lr=5e-5 guidance_lr=5e-5 save_freq=2 problems.validation_size=100)
   TEST=300 MATH_TEST=500
 fi
 

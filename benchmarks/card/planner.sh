@@ -33,7 +33,7 @@ else
     "data.evaluation.gsm8k.path=$DATA/gsm8k_test.jsonl" "${CARD_ENGINE[@]}" engine.options.max_model_len=3072
     grpo.engine.gpu_memory_utilization=0.35 grpo.gradient_checkpointing=false worker.decoding.max_tokens=384
     sft.samples=2 sft.train.epochs=3 grpo.lr=2e-5 grpo.max_prompt_length=768 grpo.max_completion_length=256
-    grpo.logging_steps=1 grpo.save_steps=10 "grpo.max_steps=${STEPS:-100}" evaluation.decoding.max_tokens=256)
+    grpo.logging_steps=1 grpo.save_steps=5 "grpo.max_steps=${STEPS:-100}" evaluation.decoding.max_tokens=256)
 fi
 
 for name in $RUNS; do
