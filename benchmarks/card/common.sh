@@ -53,7 +53,9 @@ leave() {
   if [ -n "$PIECES" ]; then # a name's pieces together: cat NAME.tar.gz.* | tar xz
     rm -rf "$OUT/pieces" && mkdir "$OUT/pieces"
     pack results "$OUT" --exclude=./pieces --exclude=./adapters
-    [ ! -d "$OUT/adapters" ] || pack adapters "$OUT/adapters"
+    for folder in "$OUT"/adapters/*/; do
+      [ ! -d "$folder" ] || pack "$(basename "$folder")" "$folder"
+    done
   fi
   echo "results   $OUT" >&2
   echo "go on     with $REASONER_HOME/{artifacts,results,work,ledger}: docs/operations.md, Another machine" >&2

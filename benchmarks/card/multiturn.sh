@@ -9,7 +9,7 @@
 #
 # Environment: DEADLINE (minutes from now, default 9), RUNS (default "score-code mlmt-code"; also score-math, mlmt-math),
 # MINUTES of training a run (default 8), STEPS (fixed, not measured; a multiple of 4), SEED (default 0), PIECES (such as
-# 15M: OUT once more as archives in pieces, the adapters in one of their own), SMALL=1 (a rehearsal with a small model on
+# 15M: OUT once more as archives in pieces, each adapter in one of its own), SMALL=1 (a rehearsal with a small model on
 # the CPU, on ENGINE, default vllm_cpu), SHOW=1 (print the commands, run nothing), REASONER_HOME, PYTHON.
 #
 # It ends at the deadline with status 3, and the same command goes on; on another machine with what docs/operations.md

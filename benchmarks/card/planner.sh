@@ -9,7 +9,7 @@
 #
 # Environment: DEADLINE (minutes from now, default 9), STEPS of GRPO (default 100), RUNS (default planner-grpo, which holds
 # the warm start; planner-sft evaluates it alone), SEED (default 0), PIECES (such as 15M: OUT once more as archives in
-# pieces, the adapters in one of their own), SMALL=1 (a rehearsal with a small model and generated training problems on
+# pieces, each adapter in one of its own), SMALL=1 (a rehearsal with a small model and generated training problems on
 # the CPU, on ENGINE, default vllm_cpu), SHOW=1 (print the commands, run nothing), REASONER_HOME, PYTHON.
 #
 # It ends at the deadline with status 3, and the same command goes on; on another machine with what docs/operations.md

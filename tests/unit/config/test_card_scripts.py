@@ -93,7 +93,7 @@ sleep 60 & wait
     assert done.returncode == 3 and "the same command goes on" in done.stderr, done.stderr
     pieces = sorted(out.glob("pieces/results.tar.gz.*"))
     assert len(pieces) > 1 and all(piece.stat().st_size <= 100 for piece in pieces)
-    for name, inside in (("results", "./metrics.json"), ("adapters", "./a/adapter_config.json")):
+    for name, inside in (("results", "./metrics.json"), ("a", "./adapter_config.json")):
         packed = b"".join(piece.read_bytes() for piece in sorted(out.glob(f"pieces/{name}.tar.gz.*")))
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             assert [m.name for m in archive.getmembers() if m.isfile()] == [inside]
