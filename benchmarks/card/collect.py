@@ -51,9 +51,10 @@ def main() -> int:
 
 
 def small(folder: Path) -> Iterator[Path]:
-    """Files that are worth their size."""
+    """Files that are worth their size; a tokenizer is the base's."""
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.suffix in KEPT and path.stat().st_size <= LARGEST:
+        kept = path.suffix in KEPT and path.name != "tokenizer.json"
+        if kept and path.is_file() and path.stat().st_size <= LARGEST:
             yield path
 
 

@@ -27,6 +27,7 @@ def test_reports_rows_and_halved_adapters_and_no_weights_else(tmp_path: Path) ->
     with store.writer("policies") as draft:
         (draft.path / "solver").mkdir()
         (draft.path / "solver" / "adapter_config.json").write_text("{}")
+        (draft.path / "solver" / "tokenizer.json").write_text("{}")
         save_file(weights, draft.path / "solver" / "adapter_model.safetensors")
         save_file(weights, draft.path / "value.safetensors")
         (draft.path / "metrics.jsonl").write_text('{"acc_t1":0.5}\n')
