@@ -50,14 +50,11 @@ settings() {
   esac
 }
 
-# fix_steps NAME: how many steps MINUTES hold, written once to OUT/NAME.steps.
+# fix_steps NAME: STEPS, or how many steps MINUTES hold, measured once, in OUT/NAME.steps.
 fix_steps() {
   local name=$1 file=$OUT/$1.steps folder=$REASONER_HOME/measured/$1
+  [ -z "${STEPS:-}" ] || echo "$STEPS" >"$file"
   [ ! -s "$file" ] || return 0
-  if [ -n "${STEPS:-}" ]; then
-    echo "$STEPS" >"$file"
-    return
-  fi
   settings "$name" "$MEASURED" "$MEASURED"
   within "$PYTHON" -m flows.cli train --config-name "$name" "${GIVEN[@]}" "hydra.run.dir=$folder" >"$OUT/$name.measured.log"
   cp "$folder/logs/times-work.jsonl" "$OUT/$name.measured.jsonl"
