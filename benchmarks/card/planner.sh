@@ -27,7 +27,7 @@ if [ -n "$SMALL" ]; then
     sft.train.lr=1e-3 sft.train.epochs=2 sft.train.batch_size=4 sft.train.grad_accum=1 sft.train.max_length=512
     sft.train.min_records=1 grpo.lr=1e-4 grpo.batch_size=4 grpo.grad_accum=2 grpo.num_generations=4
     grpo.max_prompt_length=400 grpo.max_completion_length=96 grpo.logging_steps=1 grpo.save_steps=1
-    "grpo.max_steps=${STEPS:-3}" evaluation.decoding.max_tokens=96)
+    "grpo.max_steps=${STEPS:-3}" grpo.gate=0.2 evaluation.decoding.max_tokens=96)
 else
   RUNS=${RUNS:-planner-grpo}
   SETTINGS=(data=gsm8k "data.pool.gsm8k.path=$DATA/gsm8k_train.jsonl" data.pool.gsm8k.limit=1000
