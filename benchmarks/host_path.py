@@ -18,6 +18,7 @@ Does not cover what a card does meanwhile, verdicts, or Prefect (overhead.py). N
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -36,7 +37,8 @@ def side(name: str, checkout: Path, given: argparse.Namespace, room: Path) -> Si
             "length": given.length, "model": given.model and str(given.model.resolve()),
             "options": json.loads(given.options)}  # fmt: skip
     argv = [str(HERE / "host_path_side.py"), json.dumps(told)]
-    return Side(name, argv, room / f"{name}.log", {"PYTHONPATH": str(HERE)})
+    path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+    return Side(name, argv, room / f"{name}.log", {"PYTHONPATH": path})
 
 
 def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:

@@ -10,11 +10,14 @@ precision that is served on the device. Verdicts are left out on both sides. Rou
 Lengths are the model's own; generated tokens are reported beside. On a card give the engine a share that leaves room
 for the two models (`--option gpu_memory_utilization=0.5`).
 
+Interrupted (Ctrl-C), it writes the rounds that it has.
+
 Covers throughput, and memory in use on a card. Does not cover training or start time. Exit status 1 where the interval
 of the ratio lies below the bar of 5 x.
 """
 
 import argparse
+import contextlib
 import json
 import sys
 import tempfile
@@ -210,22 +213,24 @@ def main() -> int:
         ours = Ours(given.model, made, given, Path(room))
         memory["ours"] = device_memory()
         theirs = Theirs(given.model, made, given)
-        for number, name in in_turns(tuple(found), given.rounds):
-            row = measure(ours if name == "ours" else theirs, given, number)
-            if number:
-                found[name].append(row)
-            else:
-                memory["both"] = device_memory()
+        with contextlib.suppress(KeyboardInterrupt):
+            for number, name in in_turns(tuple(found), given.rounds):
+                row = measure(ours if name == "ours" else theirs, given, number)
+                if number:
+                    found[name].append(row)
+                else:
+                    memory["both"] = device_memory()
         ours.close()
     ratios = {
         unit: median_interval(
-            [a[unit] / b[unit] for a, b in zip(found["ours"], found["theirs"], strict=True)]
+            [a[unit] / b[unit] for a, b in zip(found["ours"], found["theirs"], strict=False)]
         )
         for unit in ("episodes_s", "tokens_s")
+        if all(found.values())
     }
     told = {"machine": machine(), "settings": settings_of(given), "memory_gib": memory, "rounds": found}
     write({"benchmark": "multiturn_rollout", "ratios": ratios, "bar": BAR, **told}, given.out)
-    return 1 if ratios["episodes_s"]["high"] < BAR else 0
+    return int(not ratios or ratios["episodes_s"]["high"] < BAR)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ side the adapters are put on the same base, in a process that did neither traini
 records: the loss of each record, its mean, and the paired bootstrap interval of the difference. Peak memory is torch's
 on the card, on a processor the process's.
 
+Interrupted (Ctrl-C), it writes the rounds that it has, without losses.
+
 On a processor TRL's default of bfloat16 is off, which would be emulated. Without `--data`, generated word problems.
 Does not cover several cards or 4-bit bases. Exit status 1 where the upper end of ours over TRL is below 2.5.
 """
@@ -77,6 +79,7 @@ def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     facts: dict[str, Any] = {}
     profiles: dict[str, Any] = {}
+    whole = {"records": records, "sides": facts, "rounds": rows, "profiles": profiles, "losses": {}}
     try:
         for name in names:
             running[name] = _side(name, told, room)
@@ -87,17 +90,20 @@ def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
             if number:
                 rows[name].append(row)
         if given.profile:
-            profiles = {name: _steps(running[name], given.steps, profile=True)["kernels"] for name in names}
+            for name in names:
+                profiles[name] = _steps(running[name], given.steps, profile=True)["kernels"]
         for name in names:
             running[name].order(do="save")
             running[name].expect("saved")
+    except KeyboardInterrupt:
+        return {**whole, "interrupted": True}
     finally:
         for side in running.values():
             side.end()
     judge = _side("judge", {**told, "sides": names}, room)
     losses = judge.expect("losses")["losses"]
     judge.end()
-    return {"records": records, "sides": facts, "rounds": rows, "profiles": profiles, "losses": losses}
+    return {**whole, "losses": losses}
 
 
 def _side(name: str, told: dict[str, Any], room: Path) -> Side:
@@ -113,24 +119,25 @@ def _steps(side: Side, steps: int, profile: bool = False) -> dict[str, Any]:
 
 def summary(found: dict[str, Any]) -> dict[str, Any]:
     """Rates, ratios, memory, and whether the losses can be told apart."""
-    rates = {name: [row["rate"] for row in rows] for name, rows in found["rounds"].items()}
+    rounds = {name: rows for name, rows in found["rounds"].items() if rows}
+    rates = {name: [row["rate"] for row in rows] for name, rows in rounds.items()}
     losses = found["losses"]
     told: dict[str, Any] = {
         "tokens_per_second": {name: median_interval(values) for name, values in rates.items()},
-        "peak_gib": {name: max(r["memory"] for r in rows) for name, rows in found["rounds"].items()},
+        "peak_gib": {name: max(r["memory"] for r in rows) for name, rows in rounds.items()},
         "padding": {
             name: 1 - sum(r["tokens"] for r in rows) / sum(r["places"] for r in rows)
-            for name, rows in found["rounds"].items()
+            for name, rows in rounds.items()
         },
         "validation_loss": {name: sum(values) / len(values) for name, values in losses.items()},
     }
     others = [name for name in rates if name != "ours" and "ours" in rates]
     told["ours_over"] = {
-        name: median_interval([a / b for a, b in zip(rates["ours"], rates[name], strict=True)])
+        name: median_interval([a / b for a, b in zip(rates["ours"], rates[name], strict=False)])
         for name in others
     }
     told["loss_ours_minus"] = {
-        name: paired_difference(losses["ours"], losses[name]).to_row() for name in others
+        name: paired_difference(losses["ours"], losses[name]).to_row() for name in others if losses
     }
     return told
 

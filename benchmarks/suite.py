@@ -15,6 +15,7 @@ wrote no JSON.
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -82,27 +83,38 @@ CPU = (
     ),
 )  # fmt: skip
 CARD = (
-    Bench("sft", ("sft.py", "{model}", "--data", "{data}", "--micro-batch", "16", "--profile",
+    Bench("sft", ("sft.py", "{model}", "--data", "{data}", "--micro-batch", "16", "--rounds", "3", "--profile",
                   "--sides", "ours,ours_compiled,trl,trl_lean"), 360),
-    Bench("adapter_sync", ("adapter_sync.py", "{model}", "--profile", "--options",
-                           '{"gpu_memory_utilization":0.3,"enforce_eager":true}'), 120),
-    Bench(
-        "engine_settings",
-        ("engine_settings.py", "{model}", "--shapes", "decode,few_shot", "--prompts", "256", "--options", SLOTS),
-        360,
-    ),
     Bench(
         "engine_settings_sampling",
-        ("engine_settings.py", "{model}", "--shapes", "sampling", "--options", SLOTS, "--sides", "ours,default",
-         "--variant", f"decode_only={DECODE_ONLY}", "--variant", f"full={ALL_FULL}", "--variant", f"raw={RAW}"),
-        540,
+        ("engine_settings.py", "{model}", "--shapes", "sampling", "--options", SLOTS, "--sides", "ours",
+         "--rounds", "3", "--variant", f"decode_only={DECODE_ONLY}", "--variant", f"full={ALL_FULL}"),
+        420,
     ),
-    Bench("engine_sampling", ("engine.py", "{model}", "--shape", "sampling", "--prompts", "128"), 240),
+    Bench("grpo_sleep", ("grpo_step.py", "{model}", "--data", "{data}", "--sides", "ours", "--repeats", "2"), 240),
+    Bench("adapter_sync", ("adapter_sync.py", "{model}", "--profile", "--options",
+                           '{"gpu_memory_utilization":0.3,"enforce_eager":true}'), 120),
+    Bench("planner_step", ("planner_step.py", "{model}", "--data", "{data}", "--shapes", "4x8x4", "--given-plans",
+                           "--serial-calls", "8", "--worker-tokens", "256", "--repeats", "3",
+                           "--options", DECODE_ONLY), 300),
     Bench("multiturn_rollout", ("multiturn_rollout.py", "{model}", "--option", "gpu_memory_utilization=0.4",
-                                "--rounds", "5"), 240),
-    Bench("planner_step", ("planner_step.py", "{model}", "--data", "{data}", "--shapes", "4x8x4", "--given-plans"),
+                                "--option", 'compilation_config={"mode":0,"cudagraph_mode":"FULL_DECODE_ONLY"}',
+                                "--rounds", "3"), 300),
+    Bench(
+        "engine_settings",
+        ("engine_settings.py", "{model}", "--shapes", "decode,few_shot", "--prompts", "256", "--rounds", "3",
+         "--options", SLOTS),
+        420,
+    ),
+    Bench("engine_sampling", ("engine.py", "{model}", "--shape", "sampling", "--prompts", "128", "--rounds", "3"),
           300),
-    Bench("engine_few_shot", ("engine.py", "{model}", "--prompts", "256"), 240),
+    Bench("engine_few_shot", ("engine.py", "{model}", "--prompts", "256", "--rounds", "3"), 300),
+    Bench(
+        "engine_settings_raw",
+        ("engine_settings.py", "{model}", "--shapes", "sampling", "--options", SLOTS, "--sides", "ours,default",
+         "--rounds", "3", "--variant", f"raw={RAW}"),
+        480,
+    ),
     Bench(
         "engine_profile",
         ("engine_settings.py", "{model}", "--shapes", "sampling,decode", "--rounds", "0", "--profile",
@@ -121,9 +133,11 @@ def run(bench: Bench, model: Path, data: Path | None, out: Path, seconds: float)
     found.unlink(missing_ok=True)
     words = [word.replace("{model}", str(model)).replace("{data}", str(data)) for word in bench.argv]
     argv = [sys.executable, str(HERE / words[0]), *words[1:], "--out", str(found)]
+    # TRL would put a part of each batch on every card in sight.
+    one_card = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
     started = time.monotonic()
     with (out / f"{bench.name}.log").open("w") as log:
-        process = subprocess.Popen(argv, stdout=log, stderr=log, cwd=ROOT)
+        process = subprocess.Popen(argv, stdout=log, stderr=log, cwd=ROOT, env={**os.environ, **one_card})
         try:
             process.wait(min(bench.limit, max(1.0, seconds)))
             ended = f"exit {process.returncode}"
@@ -160,6 +174,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.where == "card" and not (given.model and given.data):
         parser.error("card needs --model and --data")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs would ignore it
     given.out.mkdir(parents=True, exist_ok=True)
     model = (given.model or packaged_model()).resolve()
     ends, missing = time.monotonic() + given.seconds, []

@@ -2,8 +2,9 @@
 
     python benchmarks/card/collect.py HOME OUT
 
-OUT/RUN/ gets the run's report, configuration and logs; OUT/RUN/STAGE/ what a finished stage left (rows as .jsonl.gz);
-OUT/unfinished/STAGE/ the metrics of trainings that are not done. Models, checkpoints and files above 32 MiB stay.
+OUT/RUN/ gets a run's report, configuration, journal and logs; OUT/stages/STAGE-DIGEST/ what a finished stage left (rows
+as .jsonl.gz) and OUT/adapters/STAGE-DIGEST/ its adapters, once however many runs found it there; OUT/unfinished/STAGE/
+the metrics of trainings that are not done. Models, checkpoints and files above 32 MiB stay.
 """
 
 import gzip
@@ -38,19 +39,22 @@ def main() -> int:
                 folder = store.open(store.here(row.call.ref))
             except ArtifactError:
                 continue  # the home was copied without it
-            stage = target / row.call.name.replace(" ", "-").replace("/", "-")
-            copy(folder, stage, list(small(folder)))
+            stage = f"{row.call.name.replace(' ', '-').replace('/', '-')}-{row.call.ref.digest[:8]}"
+            copy(folder, out / "stages" / stage, list(small(folder)))
             for weights in folder.rglob(ADAPTER):
-                halve(weights, stage / weights.relative_to(folder))
+                copy(folder, out / "adapters" / stage, [weights.with_name("adapter_config.json")])
+                halve(weights, out / "adapters" / stage / weights.relative_to(folder))
+    shutil.rmtree(out / "unfinished", ignore_errors=True)  # of an earlier call: it may be done now
     for work in sorted(home.work.glob("*")) if home.work.is_dir() else ():
         copy(work, out / "unfinished" / work.name, [p for p in small(work) if "checkpoint-" not in str(p)])
     return 0
 
 
 def small(folder: Path) -> Iterator[Path]:
-    """Files that are worth their size."""
+    """Files that are worth their size; a tokenizer is the base's."""
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.suffix in KEPT and path.stat().st_size <= LARGEST:
+        kept = path.suffix in KEPT and path.name != "tokenizer.json"
+        if kept and path.is_file() and path.stat().st_size <= LARGEST:
             yield path
 
 
@@ -66,13 +70,16 @@ def copy(source: Path, target: Path, files: list[Path]) -> None:
 
 
 def halve(weights: Path, target: Path) -> None:
-    """An adapter in bfloat16, as it is served."""
+    """An adapter in bfloat16, as it is served; one that is there already stays, for its name has its digest."""
     import torch
     from safetensors.torch import load_file, save_file
 
+    if target.is_file():
+        return
     tensors: dict[str, Any] = load_file(weights)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    save_file({n: t.to(torch.bfloat16) for n, t in tensors.items()}, target, metadata={"format": "pt"})
+    part = target.with_name("part")
+    save_file({n: t.to(torch.bfloat16) for n, t in tensors.items()}, part, metadata={"format": "pt"})
+    part.replace(target)
 
 
 if __name__ == "__main__":

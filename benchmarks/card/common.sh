@@ -7,6 +7,7 @@ REASONER_HOME=$(realpath -m "${REASONER_HOME:-.reasoner}")
 export REASONER_HOME
 cd "$here/../.."
 mkdir -p "$OUT"
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0} # one card, however many there are
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 
 PYTHON=${PYTHON:-$([ -x .venv/bin/python ] && echo .venv/bin/python || echo python3)}
@@ -28,7 +29,8 @@ within() {
   [ -z "$SHOW" ] || { printf '%q ' "$@" && echo && return; }
   [ "$left" -gt 0 ] || stopped
   timeout -s TERM -k 30 "$left" "$@" || status=$?
-  [ "$status" -ne 124 ] || stopped
+  # 124, or 137 where it had to be killed
+  [ "$status" -eq 0 ] || [ "$SECONDS" -lt "$DEADLINE_AT" ] || stopped
   return "$status"
 }
 
@@ -37,13 +39,23 @@ stopped() {
   exit 3
 }
 
+# pack NAME FOLDER TAR-OPTION…: FOLDER as OUT/pieces/NAME.tar.gz.aa, …ab and so on.
+pack() {
+  local name=$1 folder=$2
+  shift 2
+  tar -C "$folder" "$@" -cz . | split -b "$PIECES" - "$OUT/pieces/$name.tar.gz."
+  echo "pieces    $(find "$OUT/pieces" -name "$name.*" -printf . | wc -c) of $OUT/pieces/$name.tar.gz.*" >&2
+}
+
 # leave: called at the end, whatever it is.
 leave() {
-  "$PYTHON" benchmarks/card/collect.py "$REASONER_HOME" "$OUT"
-  if [ -n "$PIECES" ]; then
+  "$PYTHON" benchmarks/card/collect.py "$REASONER_HOME" "$OUT" || echo "not all of it was collected" >&2
+  if [ -n "$PIECES" ]; then # a name's pieces together: cat NAME.tar.gz.* | tar xz
     rm -rf "$OUT/pieces" && mkdir "$OUT/pieces"
-    tar -C "$OUT" --exclude=./pieces -cz . | split -b "$PIECES" - "$OUT/pieces/results.tar.gz."
-    echo "pieces    $OUT/pieces (together: cat results.tar.gz.* | tar xz)" >&2
+    pack results "$OUT" --exclude=./pieces --exclude=./adapters
+    for folder in "$OUT"/adapters/*/; do
+      [ ! -d "$folder" ] || pack "$(basename "$folder")" "$folder"
+    done
   fi
   echo "results   $OUT" >&2
   echo "go on     with $REASONER_HOME/{artifacts,results,work,ledger}: docs/operations.md, Another machine" >&2

@@ -9,8 +9,8 @@
 #
 # Environment: DEADLINE (minutes from now, default 9), RUNS (default "score-code mlmt-code"; also score-math, mlmt-math),
 # MINUTES of training a run (default 8), STEPS (fixed, not measured; a multiple of 4), SEED (default 0), PIECES (such as
-# 15M: OUT once more as an archive in pieces), SMALL=1 (a rehearsal with a small model on the CPU, on
-# ENGINE, default vllm_cpu), SHOW=1 (print the commands, run nothing), REASONER_HOME, PYTHON.
+# 15M: OUT once more as archives in pieces, each adapter in one of its own), SMALL=1 (a rehearsal with a small model on
+# the CPU, on ENGINE, default vllm_cpu), SHOW=1 (print the commands, run nothing), REASONER_HOME, PYTHON.
 #
 # It ends at the deadline with status 3, and the same command goes on; on another machine with what docs/operations.md
 # names, and with OUT/*.steps. Status 0: all runs are complete.
@@ -30,8 +30,8 @@ if [ -n "$SMALL" ]; then
   TEST=6 MATH_TEST=6
 else
   SETTINGS=("${CARD_ENGINE[@]}" engine.options.max_model_len=3072 engine.options.gpu_memory_utilization=0.35
-    rollout_size=64 group_size=8 batch_size=8 gradient_checkpointing=false max_tokens=512 guidance_max_tokens=192
-    lm_lr=5e-5 guidance_lr=5e-5 save_freq=5 problems.validation_size=100)
+    rollout_size=64 group_size=8 batch_size=4 gradient_checkpointing=false max_tokens=512 guidance_max_tokens=192
+    lm_lr=5e-5 guidance_lr=5e-5 save_freq=2 problems.validation_size=100)
   TEST=300 MATH_TEST=500
 fi
 
@@ -50,14 +50,11 @@ settings() {
   esac
 }
 
-# fix_steps NAME: how many steps MINUTES hold, written once to OUT/NAME.steps.
+# fix_steps NAME: STEPS, or how many steps MINUTES hold, measured once, in OUT/NAME.steps.
 fix_steps() {
   local name=$1 file=$OUT/$1.steps folder=$REASONER_HOME/measured/$1
+  [ -z "${STEPS:-}" ] || echo "$STEPS" >"$file"
   [ ! -s "$file" ] || return 0
-  if [ -n "${STEPS:-}" ]; then
-    echo "$STEPS" >"$file"
-    return
-  fi
   settings "$name" "$MEASURED" "$MEASURED"
   within "$PYTHON" -m flows.cli train --config-name "$name" "${GIVEN[@]}" "hydra.run.dir=$folder" >"$OUT/$name.measured.log"
   cp "$folder/logs/times-work.jsonl" "$OUT/$name.measured.jsonl"

@@ -8,9 +8,9 @@
 # OUT    folder for what is small: reports, evaluations with every plan, metrics, logs, the adapter in bfloat16
 #
 # Environment: DEADLINE (minutes from now, default 9), STEPS of GRPO (default 100), RUNS (default planner-grpo, which holds
-# the warm start; planner-sft evaluates it alone), SEED (default 0), PIECES (such as 15M: OUT once more as an archive in
-# pieces), SMALL=1 (a rehearsal with a small model and generated training problems on the CPU, on ENGINE, default vllm_cpu),
-# SHOW=1 (print the commands, run nothing), REASONER_HOME, PYTHON.
+# the warm start; planner-sft evaluates it alone), SEED (default 0), PIECES (such as 15M: OUT once more as archives in
+# pieces, each adapter in one of its own), SMALL=1 (a rehearsal with a small model and generated training problems on
+# the CPU, on ENGINE, default vllm_cpu), SHOW=1 (print the commands, run nothing), REASONER_HOME, PYTHON.
 #
 # It ends at the deadline with status 3, and the same command goes on; on another machine with what docs/operations.md
 # names. Status 0: all is complete.
@@ -20,20 +20,22 @@ source "$here/common.sh"
 
 if [ -n "$SMALL" ]; then
   RUNS=${RUNS:-planner-sft planner-grpo}
-  SETTINGS=(data=demo-small "+data.evaluation.gsm8k={path: $DATA/gsm8k_test.jsonl, columns: {question: [question], answer: answer}, answer_format: hash_marks, limit: 4}"
+  SETTINGS=(data=demo-small data.pool.word_problems.limit=40 data.held_out=0.1
+    "+data.evaluation.gsm8k={path: $DATA/gsm8k_test.jsonl, columns: {question: [question], answer: answer}, answer_format: hash_marks, limit: 4}"
     "engine=$ENGINE" engine.options.max_model_len=2048 '~grpo.engine.gpu_memory_utilization'
-    prompt.template=demo worker.decoding.max_tokens=64 sft.samples=2 sft.decoding.max_tokens=96 sft.min_parse_rate=0.5
+    prompt.template=demo worker.decoding.max_tokens=64 sft.samples=2 sft.decoding.max_tokens=96 sft.min_parse_rate=0
     sft.train.lr=1e-3 sft.train.epochs=2 sft.train.batch_size=4 sft.train.grad_accum=1 sft.train.max_length=512
-    sft.train.min_records=4 grpo.lr=1e-4 grpo.batch_size=4 grpo.grad_accum=2 grpo.num_generations=4
+    sft.train.min_records=1 grpo.lr=1e-4 grpo.batch_size=4 grpo.grad_accum=2 grpo.num_generations=4
     grpo.max_prompt_length=400 grpo.max_completion_length=96 grpo.logging_steps=1 grpo.save_steps=1
-    "grpo.max_steps=${STEPS:-3}" evaluation.decoding.max_tokens=96)
+    "grpo.max_steps=${STEPS:-3}" grpo.gate=0.2 evaluation.decoding.max_tokens=96)
 else
   RUNS=${RUNS:-planner-grpo}
   SETTINGS=(data=gsm8k "data.pool.gsm8k.path=$DATA/gsm8k_train.jsonl" data.pool.gsm8k.limit=1000
     "data.evaluation.gsm8k.path=$DATA/gsm8k_test.jsonl" "${CARD_ENGINE[@]}" engine.options.max_model_len=3072
     grpo.engine.gpu_memory_utilization=0.35 grpo.gradient_checkpointing=false worker.decoding.max_tokens=384
-    sft.samples=2 sft.train.epochs=3 grpo.lr=2e-5 grpo.max_prompt_length=768 grpo.max_completion_length=256
-    grpo.logging_steps=1 grpo.save_steps=10 "grpo.max_steps=${STEPS:-100}" evaluation.decoding.max_tokens=256)
+    sft.samples=2 sft.min_parse_rate=0.85 sft.train.epochs=3
+    grpo.lr=2e-5 grpo.max_prompt_length=768 grpo.max_completion_length=256
+    grpo.logging_steps=1 grpo.save_steps=5 "grpo.max_steps=${STEPS:-100}" evaluation.decoding.max_tokens=256)
 fi
 
 for name in $RUNS; do

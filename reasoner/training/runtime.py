@@ -78,6 +78,17 @@ def require_devices(device: str, processes: int) -> None:
         )
 
 
+def on_one_card(config: Any) -> Any:
+    """The configuration of a Trainer whose process trains on one card, however many it sees.
+
+    Else a Trainer alone among several cards copies the model onto all of them (`nn.DataParallel`), with a micro-batch
+    on each.
+    """
+    if config.n_gpu > 1:
+        config._n_gpu = 1  # as transformers itself does for a model that is not to be copied
+    return config
+
+
 def device_name(device: str) -> str:
     """The accelerator's name and memory, such as `NVIDIA H100 80GB HBM3, 79 GiB`; `cpu` for the CPU."""
     if device != "cuda":

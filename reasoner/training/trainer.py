@@ -72,7 +72,7 @@ def trainer_config(
     from trl import SFTConfig
 
     train = spec.train
-    return SFTConfig(
+    config = SFTConfig(
         output_dir=str(spec.work),
         # Rows come tokenised, with labels: skip TRL's preparation, which would cut at max_length.
         dataset_kwargs={"skip_prepare_dataset": True},
@@ -112,6 +112,7 @@ def trainer_config(
         seed=spec.seed,
         data_seed=spec.seed,
     )
+    return runtime.on_one_card(config)
 
 
 def dataset_of(encoded: EncodedSet, neutral: int = 0) -> Any:

@@ -20,11 +20,11 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from reasoner.errors import InfrastructureError
+from reasoner.process.environment import python_path
 from reasoner.records import Outcome, Verdict
 from reasoner.verifiers.math import MathItem
 from reasoner.verifiers.policy import MathPolicy
@@ -49,10 +49,9 @@ class Worker:
         self._limit = 3 * WALL_FACTOR * timeout + _GRACE
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         self._socket, theirs = socket.socketpair()
-        root = str(Path(__file__).resolve().parents[2])
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         # A fixed hash seed makes sympy's order of terms, and so a verdict, the same in every process.
-        environment |= {"PYTHONPATH": root, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+        environment |= {"PYTHONPATH": python_path(), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "reasoner.verifiers.worker"],

@@ -29,7 +29,7 @@ def grpo_config(spec: GrpoSpec, batch: Batch, device: str) -> Any:
     from trl import GRPOConfig
 
     grpo = spec.grpo
-    return GRPOConfig(
+    config = GRPOConfig(
         output_dir=str(spec.work),
         per_device_train_batch_size=batch.size,
         gradient_accumulation_steps=batch.accum,
@@ -65,6 +65,7 @@ def grpo_config(spec: GrpoSpec, batch: Batch, device: str) -> Any:
         seed=spec.seed,
         data_seed=spec.seed,
     )
+    return runtime.on_one_card(config)
 
 
 def policy(spec: GrpoSpec, device: str) -> Any:

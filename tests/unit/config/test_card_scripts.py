@@ -1,9 +1,11 @@
 """The scripts for a card name configurations and keys that exist, with the sizes that they promise."""
 
+import io
 import os
 import shlex
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import TypeVar
 
@@ -67,6 +69,40 @@ def test_it_says_how_it_is_called(tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["multiturn.sh", "planner.sh", "smart.sh"])
 def test_it_can_be_called_as_it_says(script: str) -> None:
     assert os.access(CARD / script, os.X_OK)
+
+
+def test_one_that_must_be_killed_at_the_deadline_was_stopped_and_leaves_pieces(tmp_path: Path) -> None:
+    """Wrong if its status is told as a failure, or if what is small cannot be had without the adapters."""
+    stubborn = tmp_path / "python"
+    stubborn.write_text(
+        f"""#!/bin/bash
+[ "$1" = -m ] || exec {sys.executable} "$@"
+trap 'kill -9 $$' TERM
+sleep 60 & wait
+"""
+    )
+    stubborn.chmod(0o755)
+    out = tmp_path / "out"
+    for name in ("metrics.json", "adapters/a/adapter_config.json"):
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text("{}")
+    given = {
+        "PYTHON": str(stubborn),
+        "DEADLINE": "0.53",
+        "PIECES": "100",
+        "REASONER_HOME": str(tmp_path / "home"),
+    }
+    done = subprocess.run(
+        ["bash", str(CARD / "planner.sh"), str(tmp_path), str(tmp_path), str(out)],
+        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, **given},
+    )  # fmt: skip
+    assert done.returncode == 3 and "the same command goes on" in done.stderr, done.stderr
+    pieces = sorted(out.glob("pieces/results.tar.gz.*"))
+    assert len(pieces) > 1 and all(piece.stat().st_size <= 100 for piece in pieces)
+    for name, inside in (("results", "./metrics.json"), ("a", "./adapter_config.json")):
+        packed = b"".join(piece.read_bytes() for piece in sorted(out.glob(f"pieces/{name}.tar.gz.*")))
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            assert [m.name for m in archive.getmembers() if m.isfile()] == [inside]
 
 
 def test_steps_are_those_that_fit(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ process that fails or hangs takes the others with it, or if the suite names an o
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -118,6 +119,8 @@ def test_losses_are_compared_record_by_record() -> None:
     assert told["padding"] == pytest.approx({"ours": 0.1, "trl": 0.4})
     assert told["loss_ours_minus"]["trl"]["value"] == -0.5
     assert told["peak_gib"] == {"ours": 2.0, "trl": 4.0}
+    cut = sft.summary({"rounds": {**rounds, "trl_lean": []}, "losses": {}})
+    assert list(cut["ours_over"]) == ["trl"] and not cut["loss_ours_minus"], "interrupted before the losses"
 
 
 def test_tokens_are_counted_when_they_are_trained_on() -> None:
@@ -159,6 +162,28 @@ def test_the_suite_runs_one_and_stops_one_at_its_limit(tmp_path: Path) -> None:
     assert suite.run(endless, Path("unused"), None, tmp_path, 60).startswith(
         "no JSON, see endless.log (came to its limit"
     )
+
+
+def test_the_suite_in_the_background_of_a_shell_still_interrupts(tmp_path: Path) -> None:
+    """A background job inherits that Ctrl-C is ignored; wrong if its benchmark then never hears of its limit."""
+    lines = (
+        "import signal, suite",
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)",
+        "suite.CPU = (suite.Bench('mixed', ('endless.py',), 2, 'all'),)",
+        "suite.HERE, suite.GRACE = suite.Path('.').resolve(), 5",
+        "raise SystemExit(suite.main())",
+    )
+    (tmp_path / "suite_here.py").write_text("\n".join(lines))
+    (tmp_path / "endless.py").write_text(
+        "import sys, time, pathlib\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n"
+        "    pathlib.Path(sys.argv[-1]).write_text('{}')\n"
+    )
+    words = ["suite_here.py", "cpu", "--model", str(tmp_path), "--out", str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(BENCHMARKS)},
+    )  # fmt: skip
+    assert done.returncode == 0 and "mixed.json (came to its limit" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_suite_names_options_that_there_are() -> None:

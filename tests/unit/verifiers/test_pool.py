@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,6 +162,16 @@ def test_the_policy_reaches_the_workers_and_no_process_is_left() -> None:
     verdicts = list(verify_math([MathItem(r"28\%", "28"), MathItem("1", "1")], workers=1, policy=policy))
     assert [v.correct for v in verdicts] == [False, True]
     assert _children() <= before
+
+
+def test_workers_find_packages_where_PYTHONPATH_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a Python that has nothing installed, as on a machine whose packages lie in a folder."""
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {os.path.realpath(sys.executable)} -S "$@"\n')
+    bare.chmod(0o755)
+    monkeypatch.setattr(pool_module.sys, "executable", str(bare))
+    monkeypatch.setenv("PYTHONPATH", sysconfig.get_paths()["purelib"])
+    assert [v.correct for v in verify_math([MathItem(r"\frac{1}{2}", "0.5")], workers=1)] == [True]
 
 
 def test_an_abandoned_iterator_ends_its_workers() -> None:
