@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.errors import ModelError, TrainingError
+from reasoner.ids import derived_seed
 from reasoner.onpolicy.sampler import free_cached_memory
 from reasoner.training import runtime
 from reasoner.training.callbacks import reporting, sealing
@@ -153,6 +154,7 @@ class GrpoJob:
                 reporting(self.report, self.log, spec.grpo.logging_steps),
                 journal_callback(self.journal),
                 leaving_reference_out(spec.work),
+                ordering_questions(spec.seed),
                 sealing(spec.work, spec.grpo.save_total_limit),
             ],
         )
@@ -180,6 +182,26 @@ def leaving_reference_out(work: Path) -> Any:
             shutil.rmtree(all_checkpoints(work)[-1] / REFERENCE, ignore_errors=True)
 
     return LeavingReferenceOut()
+
+
+def ordering_questions(seed: int) -> Any:
+    """A callback that makes the order of an epoch's questions a function of seed and epoch alone.
+
+    TRL draws one order after another, so that a run resumed in a later epoch would begin with the first order again.
+    The first epoch keeps TRL's.
+    """
+    from accelerate.data_loader import get_sampler
+    from transformers import TrainerCallback
+
+    class OrderingQuestions(TrainerCallback):
+        def on_epoch_begin(
+            self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any
+        ) -> None:
+            order: Any = get_sampler(train_dataloader)
+            epoch = int(state.epoch or 0)
+            order.generator.manual_seed(derived_seed("question order", seed, epoch) if epoch else seed)
+
+    return OrderingQuestions()
 
 
 def _unmasked(record: logging.LogRecord) -> bool:

@@ -222,6 +222,27 @@ def test_with_a_reference_a_resumed_run_is_the_same(planner: Planner, tmp_path: 
         assert file_hash(other.output / name) == file_hash(whole.output / name), name
 
 
+def test_resumed_in_a_later_epoch_a_run_meets_the_same_questions(planner: Planner, tmp_path: Path) -> None:
+    """Two steps an epoch; killed after the third step, which is the second epoch's first."""
+    whole, other = (make_grpo(*planner, tmp_path / name, max_steps=4) for name in ("a", "b"))
+    run(whole)
+
+    def die_late(**facts: Any) -> None:
+        if facts["done"] == 4:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(other, die_late)
+    assert "going on from step 3" in run(other)
+    for name in (WEIGHTS, EXAMPLES, METRICS):
+        assert file_hash(other.output / name) == file_hash(whole.output / name), name
+    asked = {step: set[str]() for step in range(1, 5)}
+    for row in read_rows(whole.output / EXAMPLES):
+        asked[row["step"]].add(row["problem_id"])
+    assert asked[1] | asked[2] == asked[3] | asked[4] and len(asked[1] | asked[2]) == 8
+    assert asked[3] not in (asked[1], asked[2]), "each epoch has an order of its own"
+
+
 def test_a_sampled_worker_may_cut_its_distribution(planner: Planner, tmp_path: Path) -> None:
     """Nothing is trained on what it says."""
     sampled = WorkerConfig(decoding=SamplingConfig(temperature=0.7, top_p=0.9, max_tokens=12))
