@@ -5,7 +5,8 @@
 
 The trainer's model and the engine stand in one process, so that `--profile` can name the functions in which vLLM spends
 the time of one more send. Every repeat sends new weights under the same name, as a training does, and has a token
-generated with them. The first send, which fills caches, is reported apart.
+generated with them. The first send, which fills caches, is reported apart. In turn with ours, PEFT's own way of reading
+the adapter off the trainer is timed, a copy a tensor (`by_peft`, and the ratio).
 
 Covers one adapter on one card. Does not cover the wire to an engine in a process of its own, which carries a path only.
 """
@@ -33,7 +34,7 @@ from reasoner.training import runtime  # noqa: E402
 from reasoner.training.trainer import present_modules  # noqa: E402
 
 NAME = "policy"
-PARTS = ("off_the_trainer", "written", "in_the_engine", "first_token")
+PARTS = ("by_peft", "off_the_trainer", "written", "in_the_engine", "first_token")
 
 
 def main(arguments: list[str]) -> int:
@@ -58,7 +59,8 @@ def main(arguments: list[str]) -> int:
         "settings": settings_of(given), **machine(),
         "megabytes": round(sum(t.numel() * t.element_size() for t in sent) / 1e6, 1), "tensors": len(sent),
         "first_send": sends[0],
-        **{part: median_interval([s[part] for s in sends[1:]]) for part in (*PARTS, "sync")}, "profile": profile,
+        **{part: median_interval([s[part] for s in sends[1:]]) for part in (*PARTS, "sync")},
+        "peft_over_ours": median_interval([s["by_peft"] / s["off_the_trainer"] for s in sends[1:]]), "profile": profile,
     }  # fmt: skip
     engine.close()
     write(result, given.out)
@@ -83,6 +85,8 @@ def send(engine: PolicyEngine, model: Any, folder: AdapterFolder) -> dict[str, f
             if "lora_B" in name:
                 weight.normal_(std=0.02)
     marks = [_now()]
+    tensors_by_peft(model)
+    marks.append(_now())
     adapter_tensors(model, "default", "bfloat16")
     marks.append(_now())
     path = folder.write(NAME, model)
@@ -92,9 +96,18 @@ def send(engine: PolicyEngine, model: Any, folder: AdapterFolder) -> dict[str, f
     list(engine.generate([GenerationRequest("1", "2 + 2 =", Sampling(0.0, max_tokens=1), adapter=NAME)]))
     marks.append(_now())
     folder.remove(path)
-    off, both, loaded, token = (b - a for a, b in itertools.pairwise(marks))
-    parts = (off, both - off, loaded, token)
+    peft, off, both, loaded, token = (b - a for a, b in itertools.pairwise(marks))
+    parts = (peft, off, both - off, loaded, token)
     return {**dict(zip(PARTS, parts, strict=True)), "sync": both + loaded}
+
+
+def tensors_by_peft(model: Any) -> dict[str, Any]:
+    """What `adapter_tensors` gives, by PEFT's own function."""
+    import torch
+    from peft import get_peft_model_state_dict
+
+    state = get_peft_model_state_dict(model, save_embedding_layers=False)
+    return {name: tensor.detach().to(torch.bfloat16).cpu().contiguous() for name, tensor in state.items()}
 
 
 def _now() -> float:

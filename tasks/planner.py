@@ -86,7 +86,7 @@ def require_plans(out: Draft, runs: ArtifactRef, min_parse_rate: float) -> None:
     out.metadata |= planner_records.require_plans(out.path, open_ref(runs), min_parse_rate)
 
 
-@stage("planner-grpo", kind="adapter", version=1, gpu=True, external=prompt_text)
+@stage("planner-grpo", kind="adapter", version=2, gpu=True, external=prompt_text)
 def train_grpo(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, start: ArtifactRef | None, grpo: GrpoConfig,
     worker: WorkerConfig, reward: RewardConfig, engine: EngineConfig, wandb: WandbConfig, prompt: PlannerPromptConfig,

@@ -36,7 +36,7 @@ class PublishingConfig(Section):
     repo: str = Field(default="", pattern=r"^([^/\s]+/[^/\s]+)?$")
     """`owner/name`."""
     private: bool = True
-    """Whether a repository that does not exist yet is made private."""
+    """A new repository is made private, and one that is there already must be."""
 
     def require_target(self) -> None:
         """ConfigurationError unless it is said what to push and where to."""

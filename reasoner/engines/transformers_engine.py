@@ -135,6 +135,20 @@ class TransformersEngine:
         else:
             yield
 
+    @contextlib.contextmanager
+    def _without_defaults(self) -> Iterator[None]:
+        """Put the model's own generation defaults aside: transformers fills in what a call leaves open, such as the
+        repetition penalty of 1.1 of Qwen2.5, which no request here asks for and vLLM does not apply."""
+        from peft import PeftModel
+        from transformers import GenerationConfig
+
+        model = self._model.get_base_model() if isinstance(self._model, PeftModel) else self._model
+        kept, model.generation_config = model.generation_config, GenerationConfig()
+        try:
+            yield
+        finally:
+            model.generation_config = kept
+
     def _run(self, prompts: list[array], sampling: Sampling, seed: int, logprobs: bool) -> list[Completion]:
         """Generate one batch: left padding, so that every row's last prompt token is in the last column."""
         import torch
@@ -151,6 +165,7 @@ class TransformersEngine:
             do_sample=sampling.temperature > 0,
             max_new_tokens=max(limits),
             pad_token_id=pad,
+            eos_token_id=self._end_ids,
             output_scores=logprobs,
             return_dict_in_generate=True,
             **(drawn if sampling.temperature > 0 else {}),
@@ -161,7 +176,7 @@ class TransformersEngine:
             limit = {"logits_processor": [chosen]}
         devices = [self._device] if self._device.type == "cuda" else []
         try:
-            with torch.inference_mode(), torch.random.fork_rng(devices):
+            with torch.inference_mode(), torch.random.fork_rng(devices), self._without_defaults():
                 torch.manual_seed(seed)
                 out = self._model.generate(
                     input_ids=ids_BT,

@@ -58,6 +58,11 @@ def push(spec: PushSpec) -> dict[str, Any]:
     try:
         api.create_repo(spec.repo, private=spec.private, exist_ok=True)
         info = api.model_info(spec.repo)
+        if spec.private and not info.private:
+            raise PublishError(
+                f"{spec.repo} is public already and the model is to be private; nothing was pushed. Make it private on "
+                "the Hub, choose another name, or let it be public (publish.private=false, or no --private)"
+            )
         head = info.sha
         known = _marker(api, spec.repo)
         if known == content:

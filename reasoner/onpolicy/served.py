@@ -23,6 +23,8 @@ from reasoner.ids import derived_seed
 from reasoner.records import Completion, GenerationRequest
 
 POLL_SECONDS = 0.2
+NEUTRAL = {"min_p": 0.0, "repetition_penalty": 1.0}
+"""Said in every request, since a server fills in what a request leaves open from the model's generation_config.json."""
 HEALTH_SECONDS = 5.0
 """How long a server may take to say that it lives."""
 
@@ -152,6 +154,7 @@ class ServedEngine:
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "top_k": sampling.top_k or -1,
+            **NEUTRAL,
             "stop": list(sampling.stop),
             "logprobs": 0 if logprobs else None,
             "return_token_ids": logprobs,

@@ -74,17 +74,24 @@ def _requests(
 
 
 def _compare(gate: Gate, trainer: Any, samples: Sequence[Any], rows: int = 8) -> None:
-    """Score the first samples with the trainer's weights and log how far the two are apart."""
+    """Score some samples, of different prompts where there are, as the loss will, and log how far the two are apart."""
     import torch
 
-    chosen = [sample for sample in samples if sample.token_ids][:rows]
-    with torch.no_grad():
-        scored = token_logprobs(
-            trainer.accelerator.unwrap_model(trainer.model),
-            [sample.prompt_ids for sample in chosen],
-            [sample.token_ids for sample in chosen],
-            temperature=trainer.temperature,
-        )
+    given = [sample for sample in samples if sample.token_ids]
+    chosen = given[:: max(1, len(given) // rows)][:rows]
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    training = model.training
+    model.eval()  # dropout is noise of the update, not a difference of the policies
+    try:
+        with torch.no_grad(), trainer.accelerator.autocast():
+            scored = token_logprobs(
+                model,
+                [sample.prompt_ids for sample in chosen],
+                [sample.token_ids for sample in chosen],
+                temperature=trainer.temperature,
+            )
+    finally:
+        model.train(training)
     own = [row[mask].tolist() for row, mask in zip(scored.logprobs, scored.mask, strict=True)]
     difference = gate.check([sample.logprobs for sample in chosen], own)
     trainer._metrics["train"]["sampler_trainer_difference"].append(difference)

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from reasoner.errors import EngineError, UsageError
+from reasoner.onpolicy.served import NEUTRAL
 from reasoner.prompts.chat import TEMPLATE_DATE
 from reasoner.prompts.policy import Message
 from reasoner.records import Completion, GenerationRequest
@@ -74,6 +75,9 @@ class Server:
             "messages": json.loads(request.prompt),
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k or -1,
+            **NEUTRAL,
             "chat_template_kwargs": {"date_string": TEMPLATE_DATE.strftime("%d %b %Y")},
         }
         answer = self._ask("POST", "chat/completions", body)

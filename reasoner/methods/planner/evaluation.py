@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from reasoner.errors import DataError
 from reasoner.methods.planner.episodes import Episode
-from reasoner.methods.planner.independence import Embed, independence
+from reasoner.methods.planner.independence import Embed, independences
 from reasoner.records import Record
 from reasoner.statistics import Estimate, estimate, holm, mcnemar_exact
 from reasoner.statistics.bootstrap import Difference, paired_difference
@@ -95,7 +95,7 @@ def measure_arm(
     scored = [e for e in episodes if e.scored]
     valid = [e for e in episodes if e.plan is not None]
     split = [e.plan.subproblems for e in valid if e.plan is not None and e.decomposed]
-    values = [independence(embed(parts)) for parts in split] if embed is not None else []
+    values = independences(embed, split) if embed is not None else []
     reasons: dict[str, int] = {}
     for episode in episodes:
         if episode.plan is None:

@@ -1,12 +1,13 @@
 """How unlike each other sub-problems are: 1 − mean cosine of their sentence embeddings over all pairs (METHODS 4.4).
 
 The embedder is all-MiniLM-L6-v2 through sentence-transformers: from its Python package where that is
-installed, else from a folder or the Hub. A text is embedded once a process.
+installed, else from a folder or the Hub. Nothing is remembered from call to call: a resumed training must embed in the
+same batches as one that was not interrupted, and would hold a hundred thousand texts.
 """
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,14 @@ def independence(vectors: Sequence[Sequence[float]], *, clip: bool = True) -> fl
     return min(1.0, max(0.0, value)) if clip else value
 
 
+def independences(embed: Embed, plans: Sequence[Sequence[str]], *, clip: bool = True) -> list[float]:
+    """The independence of each plan's sub-problems, with the texts of all of them embedded in one call."""
+    split = [parts if len(parts) > 1 else () for parts in plans]
+    texts = [part for parts in split for part in parts]
+    vectors = iter(embed(texts) if texts else [])
+    return [independence(list(islice(vectors, len(parts))), clip=clip) for parts in split]
+
+
 class SentenceEmbedder:
     """Loads the model at the first text that it is given."""
 
@@ -42,17 +51,15 @@ class SentenceEmbedder:
         self.source = source or packaged_folder() or HUB_ID
         self._device = device
         self._model: Any = None
-        self._known: dict[str, list[float]] = {}
 
     def __call__(self, texts: Sequence[str]) -> list[list[float]]:
         """Unit vectors. Raises ModelError, with what to do, where the model can't be loaded."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        if new:
-            found = self._load().encode(
-                new, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
-            )
-            self._known |= dict(zip(new, found.tolist(), strict=True))
-        return [self._known[text] for text in texts]
+        different = list(dict.fromkeys(texts))
+        found = self._load().encode(
+            different, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
+        )
+        vectors = dict(zip(different, found.tolist(), strict=True))
+        return [vectors[text] for text in texts]
 
     def _load(self) -> Any:
         if self._model is None:

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from reasoner.methods.planner.answers import worked_solution
-from reasoner.methods.planner.independence import NEUTRAL, Embed, independence
+from reasoner.methods.planner.independence import NEUTRAL, Embed, independences
 from reasoner.methods.planner.plan import ParsedPlan, Plan, parse_plan
 from reasoner.methods.planner.worker import Answered, Call, FrozenWorker
 from reasoner.records import Record
@@ -82,9 +82,13 @@ class PipelineExecutor:
 
     def compute_independence(self, subproblems: Sequence[str], *, clip: bool = True) -> float:
         """In [0, 1]: 0 for identical sub-problems; 0.5 for fewer than two. Without `clip` up to 2."""
-        if len(subproblems) < 2 or self._embed is None:
-            return NEUTRAL
-        return independence(self._embed(subproblems), clip=clip)
+        return self.compute_independences([subproblems], clip=clip)[0]
+
+    def compute_independences(self, plans: Sequence[Sequence[str]], *, clip: bool = True) -> list[float]:
+        """`compute_independence` of many plans, with all their texts embedded in one call."""
+        if self._embed is None:
+            return [NEUTRAL] * len(plans)
+        return independences(self._embed, plans, clip=clip)
 
     def execute_batch(self, items: Sequence[Planned]) -> list[PipelineResult]:
         """Carry out all plans; the worker is asked in two batches, however many plans there are."""

@@ -146,17 +146,19 @@ class PipelineRewardFunction:
         repeated = [item for item in items for _ in range(self.samples)]
         results = self.executor.execute_batch(repeated)
         groups = [results[i : i + self.samples] for i in range(0, len(results), self.samples)]
-        scored = [self._score(*row) for row in zip(groups, gold, planner_tokens, strict=True)]
-        return scored, [group[0] for group in groups]
+        first = [group[0] for group in groups]
+        rows = zip(groups, gold, planner_tokens, self._independences(first), strict=True)
+        return [self._score(*row) for row in rows], first
 
-    def _score(self, results: Sequence[PipelineResult], gold: str, planner_tokens: int) -> Scored:
+    def _score(
+        self, results: Sequence[PipelineResult], gold: str, planner_tokens: int, independence: float
+    ) -> Scored:
         first = results[0]
         verdicts = [judge(result.text, gold) for result in results]
         known = [v.correct for v in verdicts if v.outcome != Outcome.UNSCORED]
         correct = sum(known) / len(known) if known else None
         tokens = sum(result.worker_tokens for result in results) / len(results)
         economy = efficiency(self.config, tokens, planner_tokens)
-        independence = self._independence(first)
         reward = combine(
             self.config, valid=first.plan is not None, correct=correct, efficiency=economy,
             independence=independence,
@@ -167,12 +169,15 @@ class PipelineRewardFunction:
             first.extra_text, reward,
         )  # fmt: skip
 
-    def _independence(self, result: PipelineResult) -> float:
-        """Not computed where its weight is 0, so that no embedder is needed then."""
-        if result.plan is None or not result.decomposed or not self.config.independence_weight:
-            return self.config.neutral_independence
-        clip = self.config.mode == "gated"
-        return self.executor.compute_independence(result.plan.subproblems, clip=clip)
+    def _independences(self, results: Sequence[PipelineResult]) -> list[float]:
+        """Not computed where their weight is 0, so that no embedder is needed then."""
+        weighed = self.config.independence_weight > 0
+        split = [r.plan.subproblems if r.plan and r.decomposed and weighed else () for r in results]
+        found = self.executor.compute_independences(split, clip=self.config.mode == "gated")
+        return [
+            value if parts else self.config.neutral_independence
+            for parts, value in zip(split, found, strict=True)
+        ]
 
     def _stop_if_unscored(self, scored: Sequence[Scored]) -> None:
         unscored = sum(s.correct is None for s in scored)

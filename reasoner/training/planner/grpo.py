@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reasoner.errors import ModelError, UsageError
+from reasoner.errors import DataError, ModelError, UsageError
 from reasoner.ids import canonical, content_hash, file_hash
 from reasoner.methods.planner.independence import SentenceEmbedder
 from reasoner.methods.planner.pipeline import PipelineExecutor
@@ -41,7 +41,7 @@ FULL = (
     "one completion a micro-step; set grpo.gradient_checkpointing=true, lower grpo.max_completion_length, or give the "
     "engine less memory (grpo.engine.gpu_memory_utilization)"
 )
-VERSION = 1
+VERSION = 2
 """Part of the identity of a work folder; raised when the meaning of a checkpoint changes."""
 
 
@@ -90,6 +90,7 @@ def train(spec: GrpoSpec, report: Callable[..., Any], log: Callable[[str], None]
         [Problem.from_row(row) for row in read_rows(spec.rows)], spec.grpo.max_samples, spec.seed
     )
     found = questions.planner_rows(chosen, prompts, renderer.render, tokenizer, spec.grpo.max_prompt_length)
+    require_a_step(spec, found)
     announce(spec, found, record.batch, device, log)
     if resume is not None:
         log(f"going on from step {checkpoints.step_of(resume)}")
@@ -127,7 +128,17 @@ def make_job(
         executor, spec.reward, spec.grpo.num_generations, samples=spec.worker.samples, on_step=judged
     )
     rollout = sampling.rollout(found.add_special_tokens)
-    return GrpoJob(spec, device, tokenizer, found, rollout, reward, journal, report, log)
+    return GrpoJob(spec, device, tokenizer, found, rollout, reward, journal, report, log, sampling.release)
+
+
+def require_a_step(spec: GrpoSpec, found: questions.Questions) -> None:
+    """DataError where there are fewer questions than a step has groups: TRL would train nothing."""
+    groups = spec.grpo.batch_size * spec.grpo.grad_accum // spec.grpo.num_generations
+    if len(found.rows) < groups:
+        raise DataError(
+            f"{len(found.rows)} training questions ({found.too_long} more are too long); a step takes {groups}. Give "
+            "more of them, or lower grpo.grad_accum"
+        )
 
 
 def announce(

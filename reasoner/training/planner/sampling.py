@@ -53,6 +53,7 @@ class Sampling:
 
         def rollout(prompts: list[Any], trainer: Any) -> dict[str, Any]:
             if self._trainer is not trainer:
+                self.release()
                 self._attach(trainer, add_special_tokens)
             assert self._hook is not None
             return self._hook(prompts, trainer)
@@ -60,17 +61,24 @@ class Sampling:
         return rollout
 
     def complete(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        """The bare base's completions, in order."""
+        """The bare base's completions, in order. Nothing is trained on them, so their distribution may be cut."""
         assert self._sampler is not None, "the worker is asked after the first rollout"
         return [
             Completion(s.text, s.finish, len(s.prompt_ids), len(s.token_ids))
-            for s in self._sampler.sample(requests)
+            for s in self._sampler.sample(requests, evaluation=True)
         ]
 
     def rest(self) -> None:
         """Let the engine sleep where it shares the card; call it after a step's last question."""
         if self._sampler is not None:
             self._sampler.rest()
+
+    def release(self) -> None:
+        """Let go of the trainer, whose model must leave the memory before another one is loaded."""
+        if self._spec.grpo.load_in_4bit and self._sampler is not None:  # it is the trainer's own model
+            self._sampler.close()
+            self._sampler = None
+        self._trainer = self._hook = None
 
     def close(self) -> None:
         if self._sampler is not None:
@@ -88,8 +96,6 @@ class Sampling:
     def _attach(self, trainer: Any, add_special_tokens: bool) -> None:
         spec = self._spec
         if spec.grpo.load_in_4bit:
-            if self._sampler is not None:
-                self._sampler.close()
             self._sampler = OnPolicySampler(lambda: self._live(trainer), self._tokenizer, self.max_model_len)
         assert self._sampler is not None
         self._trainer = trainer
@@ -97,7 +103,7 @@ class Sampling:
             self._sampler,
             lambda prompt: (str(prompt), add_special_tokens),
             max_tokens=spec.grpo.max_completion_length,
-            gate=Gate(self._coarser(), threshold=spec.grpo.gate),
+            gate=Gate(self._coarser(fresh=trainer.state.global_step == 0), threshold=spec.grpo.gate),
             seed=spec.seed,
             last=False,  # the worker is asked afterwards
         )
@@ -118,12 +124,13 @@ class Sampling:
         bf16 = self._spec.grpo.precision == "bf16"
         return LiveEngine(model, self._tokenizer, self.max_model_len, bf16=bf16)
 
-    def _coarser(self) -> str:
+    def _coarser(self, fresh: bool) -> str:
         """The coarser precision of sampler and trainer. An adapter travels in bfloat16; a fresh one changes
         nothing."""
         served = served_dtype(self._spec.engine.dtype, self._device == "cpu")
-        exact = served == "float32" and self._spec.grpo.precision == "fp32" and self._spec.start is None
-        return "float32" if exact and not self._spec.grpo.load_in_4bit else "bfloat16"
+        exact = served == "float32" and self._spec.grpo.precision == "fp32"
+        fresh = fresh and self._spec.start is None
+        return "float32" if exact and fresh and not self._spec.grpo.load_in_4bit else "bfloat16"
 
     def _context_length(self) -> int:
         grpo = self._spec.grpo

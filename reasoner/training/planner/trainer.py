@@ -1,26 +1,34 @@
 """TRL's GRPOTrainer for the planner: policy = base + adapter; the sampler and the worker share one engine.
 
 Precision as in supervised training: adapter weights, gradients and the optimiser's state are float32; `bf16` computes
-under autocast. With a 4-bit base (NF4, double quantisation) TRL holds the adapter in bfloat16.
+under autocast. With a 4-bit base (NF4, double quantisation) TRL would hold the adapter in bfloat16, in which steps of
+1e-5 are lost to rounding.
 """
 
+import gc
 import logging
 import math
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from reasoner.errors import ModelError, TrainingError
+from reasoner.ids import derived_seed
+from reasoner.onpolicy.sampler import free_cached_memory
 from reasoner.training import runtime
 from reasoner.training.callbacks import reporting, sealing
+from reasoner.training.checkpoints import all_checkpoints
 from reasoner.training.micro_batch import Batch
 from reasoner.training.planner.journal import Journal, journal_callback
 from reasoner.training.planner.questions import Questions
 from reasoner.training.planner.spec import GrpoSpec
 from reasoner.training.trainer import OPTIMISER, present_modules
 
+REFERENCE = "ref"
+"""TRL's name of the frozen copy."""
 Rollout = Callable[[list[Any], Any], dict[str, Any]]
 
 
@@ -78,7 +86,11 @@ def policy(spec: GrpoSpec, device: str) -> Any:
     base = runtime.load_model(spec.base, "bfloat16" if half else "float32", nf4_on=nf4_on)
     if spec.start is not None:
         try:
-            return PeftModel.from_pretrained(base, spec.start, is_trainable=True, local_files_only=True)
+            config = LoraConfig.from_pretrained(str(spec.start), local_files_only=True)
+            config.lora_dropout = spec.grpo.lora.dropout  # not that of the warm start's training
+            return PeftModel.from_pretrained(
+                base, spec.start, is_trainable=True, config=config, local_files_only=True
+            )
         except (RuntimeError, ValueError, KeyError) as error:
             raise ModelError(
                 f"The adapter {spec.start} does not fit {spec.base_name}: {runtime.first_line(error)}"
@@ -107,6 +119,8 @@ class GrpoJob:
     journal: Journal
     report: Callable[..., Any]
     log: Callable[[str], None]
+    release: Callable[[], None] = lambda: None
+    """Lets go of the trainer of the last attempt, wherever it is still held."""
 
     @property
     def work(self) -> Path:
@@ -119,6 +133,9 @@ class GrpoJob:
     def trainer(self, batch: Batch, done: int) -> Any:
         """A new GRPOTrainer on a freshly loaded base; the journal forgets what came after the checkpoint."""
         self.journal.rewind(done)
+        self.release()
+        gc.collect()
+        free_cached_memory()
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # we know that rollout_func may change
         import transformers
         from datasets import Dataset
@@ -137,16 +154,55 @@ class GrpoJob:
             callbacks=[
                 reporting(self.report, self.log, spec.grpo.logging_steps),
                 journal_callback(self.journal),
+                leaving_reference_out(spec.work),
+                ordering_questions(spec.seed),
                 sealing(spec.work, spec.grpo.save_total_limit),
             ],
         )
         trainer.remove_callback(transformers.PrinterCallback)
-        trained = [name for name, weight in model.named_parameters() if weight.requires_grad]
+        trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         if not trained or not all("lora_" in name for name in trained):
             raise TrainingError(
                 "only the adapter may be trained; other weights of the model would change, too"
             )
+        for weight in trained.values():
+            weight.data = weight.data.float()
         return trainer
+
+
+def leaving_reference_out(work: Path) -> Any:
+    """A callback that takes TRL's frozen copy of the start (`beta` above 0) out of a checkpoint before it is sealed.
+
+    Every trainer makes that copy anew. Beside it in a checkpoint, transformers 5.17 would load the copy alone and go on
+    with a fresh adapter under the old optimiser's state.
+    """
+    from transformers import TrainerCallback
+
+    class LeavingReferenceOut(TrainerCallback):
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            shutil.rmtree(all_checkpoints(work)[-1] / REFERENCE, ignore_errors=True)
+
+    return LeavingReferenceOut()
+
+
+def ordering_questions(seed: int) -> Any:
+    """A callback that makes the order of an epoch's questions a function of seed and epoch alone.
+
+    TRL draws one order after another, so that a run resumed in a later epoch would begin with the first order again.
+    The first epoch keeps TRL's.
+    """
+    from accelerate.data_loader import get_sampler
+    from transformers import TrainerCallback
+
+    class OrderingQuestions(TrainerCallback):
+        def on_epoch_begin(
+            self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any
+        ) -> None:
+            order: Any = get_sampler(train_dataloader)
+            epoch = int(state.epoch or 0)
+            order.generator.manual_seed(derived_seed("question order", seed, epoch) if epoch else seed)
+
+    return OrderingQuestions()
 
 
 def _unmasked(record: logging.LogRecord) -> bool:

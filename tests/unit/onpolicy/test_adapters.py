@@ -141,3 +141,24 @@ def test_the_configuration_names_no_training_state(fresh: Callable[..., Any], tm
         kept.remove(folder)
         assert not folder.exists()
     assert shutil.disk_usage(tmp_path)
+
+
+def test_weights_are_named_as_peft_saves_them(base: Path) -> None:
+    """Of each of two adapters, with every kind of LoRA parameter that is served: linear, with bias, embedding."""
+    import torch
+    from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+    from transformers import AutoModelForCausalLM
+
+    loader: Any = AutoModelForCausalLM
+    everywhere = LoraConfig(
+        r=2, target_modules=["q_proj", "down_proj", "embed_tokens"], init_lora_weights=False
+    )
+    biased = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], lora_bias=True, init_lora_weights=False)
+    made = get_peft_model(loader.from_pretrained(base), everywhere, "solver")
+    made.add_adapter("default", biased)
+    for name in ("solver", "default"):
+        expected = get_peft_model_state_dict(made, adapter_name=name, save_embedding_layers=False)
+        for dtype, kind in (("bfloat16", torch.bfloat16), ("keep", torch.float32)):
+            found = adapters.adapter_tensors(made, name, dtype)
+            assert found.keys() == expected.keys() and found
+            assert all(torch.equal(found[key], expected[key].to(kind)) for key in expected)

@@ -7,9 +7,12 @@ import pytest
 import torch
 
 from reasoner.errors import TrainingError
+from reasoner.onpolicy import trl_rollout
 from reasoner.onpolicy.gate import Gate
+from reasoner.onpolicy.logprobs import token_logprobs
 from reasoner.onpolicy.sampler import OnPolicySampler
 from reasoner.onpolicy.trl_rollout import rollout_func
+from tests.unit.onpolicy.conftest import move
 
 
 def trainer(policy: Any, rollout: Any, folder: Path, steps: int = 3) -> Any:
@@ -64,3 +67,29 @@ def test_a_sampler_that_is_not_sent_the_adapter_stops_the_run(
     made = trainer(policy, rollout_func(sampler, lambda p: (p, True), max_tokens=8, gate=gate), tmp_path)
     with pytest.raises(TrainingError, match="was the adapter sent after the last step"):
         made.train()
+
+
+def test_the_gate_looks_at_several_prompts_without_dropout(
+    policy: Any, sampler: OnPolicySampler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One group would not show a mixed-up prompt, and dropout would be taken for a difference of the two."""
+    from peft.tuners.lora import LoraLayer
+
+    move(policy, 1)
+    for module in policy.modules():
+        if isinstance(module, LoraLayer):
+            module.lora_dropout["default"] = torch.nn.Dropout(0.5)
+    prompts: list[Any] = []
+
+    def watched(model: Any, given: Any, *more: Any, **options: Any) -> Any:
+        prompts.extend(given)
+        return token_logprobs(model, given, *more, **options)
+
+    monkeypatch.setattr(trl_rollout, "token_logprobs", watched)
+    gate = Gate("float32", threshold=0.02)
+    rollout = rollout_func(sampler, lambda p: (p, True), max_tokens=8, gate=gate)
+    made = trainer(policy, rollout, tmp_path, 1)
+    made.model.train()
+    rollout([name for name in ("one", "two", "three", "four") for _ in range(8)], made)
+    assert len(prompts) == 8 and len(set(prompts)) == 4
+    assert len(gate.history) == 1 and made.model.training

@@ -12,7 +12,7 @@ import pytest
 
 from reasoner.errors import PublishError
 from reasoner.hub.publish import publish
-from tests.support.hub_server import TOKEN, Hub, serve_hub
+from tests.support.hub_server import TOKEN, Hub, Repository, serve_hub
 from tests.support.tiny_llama import make_model
 
 CARD = "---\nlibrary_name: transformers\n---\n\n# A card\n"
@@ -60,6 +60,15 @@ def test_one_private_commit_and_never_a_second(hub: Hub, model: Path, tmp_path: 
     other = make_model(tmp_path / "other", seed=8)
     assert push(other, tmp_path / "two")["pushed"] and len(repository.commits) == 3
     assert "old-00001.safetensors" not in repository.files and "config.json" in repository.files
+
+
+def test_a_private_model_does_not_go_to_a_public_repository(hub: Hub, model: Path, tmp_path: Path) -> None:
+    hub.repositories["me/planner"] = there = Repository(private=False)
+    with pytest.raises(PublishError, match="me/planner is public already"):
+        push(model, tmp_path / "one")
+    assert there.commits == ["initial commit"]
+    there.private = True
+    assert push(model, tmp_path / "two")["pushed"]
 
 
 def test_a_secret_stops_it_before_anything_is_asked(hub: Hub, model: Path, tmp_path: Path) -> None:

@@ -86,6 +86,9 @@ def test_the_planner_is_the_adapter_and_the_worker_the_base(openai: Any) -> None
     # No worker's call runs beside a planner's: vLLM's CPU build would apply the adapter to it.
     assert [b["model"] for b in openai.asked[:2]] == ["recursive_reasoner"] * 2
     assert {(b["temperature"], b["max_tokens"]) for b in openai.asked} == {(0.7, 512)}
+    # The server would fill in what is left open from the model's generation_config.json.
+    said_anyway = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+    assert all(said_anyway.items() <= body.items() for body in openai.asked)
     assert openai.asked[0]["chat_template_kwargs"]["date_string"] == "26 Jul 2024"
 
 

@@ -6,6 +6,7 @@ is not used.
 
 import importlib.util
 import math
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -54,6 +55,23 @@ def test_the_real_embedder(embedder: SentenceEmbedder) -> None:
     assert len(embedder(["a text"])[0]) == 384 and sum(
         x * x for x in embedder(["a text"])[0]
     ) == pytest.approx(1)
+
+
+def test_a_steps_plans_are_embedded_in_one_call_and_nothing_is_kept(embedder: SentenceEmbedder) -> None:
+    """A resumed training must embed in the batches of one that was not interrupted."""
+    calls: list[list[str]] = []
+
+    def embed(texts: Sequence[str]) -> list[list[float]]:
+        calls.append(list(texts))
+        return embedder(texts)
+
+    plans = [("the pens", "the train"), (), ("alone",), ("the train", "the pens", "the cost of pens")]
+    executor = PipelineExecutor(worker(Script(str)), embed)
+    found = executor.compute_independences(plans)
+    assert calls == [[*plans[0], *plans[3]]]
+    assert found == pytest.approx([executor.compute_independence(plan) for plan in plans], abs=1e-6)
+    assert found[1] == found[2] == 0.5 and 0 < found[0] <= 1
+    assert not any(isinstance(held, dict | list) and held for held in vars(embedder).values())
 
 
 def test_a_missing_embedder_is_told_in_a_line(tmp_path) -> None:  # type: ignore[no-untyped-def]

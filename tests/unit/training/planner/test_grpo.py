@@ -6,18 +6,21 @@ interrupted, if a halved micro-batch changes what is trained, or if a step's rec
 
 import functools
 import json
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reasoner.config.planner import WorkerConfig
+from reasoner.config.smart import SamplingConfig
 from reasoner.engines.start import open_engine
 from reasoner.errors import ConfigurationError, DataError, ModelError, TrainingError
 from reasoner.ids import file_hash
 from reasoner.records import Problem
 from reasoner.training.adapter import WEIGHTS
-from reasoner.training.planner import grpo, sampling
+from reasoner.training.planner import grpo, sampling, trainer
 from reasoner.training.planner.journal import EXAMPLES, METRICS, read_rows
 from reasoner.training.planner.spec import GrpoSpec
 from tests.support.sleeping import asleep_through_every_step, never_asleep, watch
@@ -117,8 +120,24 @@ def test_steps_change_the_adapter_alone_and_can_be_resumed(planner: Planner, tmp
     assert json.loads((other.work / "metrics.json").read_text())["resumed_from_step"] == 1
 
 
+def held_models(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Grows with every load of the base by whether it is the first, or a model of an earlier one is still held."""
+    loaded: list[Any] = []
+    found: list[bool] = []
+
+    def watched(*given: Any, _load: Any = trainer.policy) -> Any:
+        found.append(not loaded or any(model() is not None for model in loaded))
+        model = _load(*given)
+        loaded.append(weakref.ref(model))
+        return model
+
+    monkeypatch.setattr(trainer, "policy", watched)
+    return found
+
+
+@pytest.mark.parametrize("settings", [{}, {"load_in_4bit": True, "gate": 0.2}], ids=["fp32", "4-bit"])
 def test_a_full_memory_halves_the_micro_batch_and_keeps_the_groups(
-    planner: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    planner: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
     import torch
     from trl import GRPOTrainer
@@ -131,15 +150,105 @@ def test_a_full_memory_halves_the_micro_batch_and_keeps_the_groups(
             raise torch.OutOfMemoryError("CUDA out of memory")
         return compute(self, model, inputs, **more)
 
+    kept = held_models(monkeypatch)
     monkeypatch.setattr(GRPOTrainer, "compute_loss", limited)
-    spec = make_grpo(*planner, tmp_path, max_steps=1)
+    spec = make_grpo(*planner, tmp_path, max_steps=1, **settings)
     assert "out of memory at step 0: the micro-batch is now 2" in run(spec)
     training = json.loads((spec.output / "training.json").read_text())
     assert training["batch"] == {"size": 2, "accum": 4} and len(training["halvings"]) == 1
     assert sizes == [4, 2, 2, 2, 2] and len(read_rows(spec.output / METRICS)) == 1
+    assert kept == [True, False], "the first attempt's model is gone before the second loads the base"
     limit[0] = 0
     with pytest.raises(TrainingError, match="one completion a micro-step"):
         run(make_grpo(*planner, tmp_path / "never", max_steps=1))
+
+
+def test_the_adapter_is_trained_in_float32_without_the_warm_starts_dropout(
+    planner: Planner, tmp_path: Path
+) -> None:
+    """In bfloat16 steps of 1e-5 vanish; dropout of the supervised training would part the policy from the sampler."""
+    import torch
+    from peft.tuners.lora import LoraLayer
+
+    base, _, prompts = planner
+    start = tmp_path / "start"
+    make_adapter(base, start, seed=1)
+    config = json.loads((start / "adapter_config.json").read_text())
+    config |= {"lora_dropout": 0.5, "base_model_name_or_path": "tiny-llama"}
+    (start / "adapter_config.json").write_text(json.dumps(config))
+    for four_bits in (False, True):
+        spec = make_grpo(
+            base, start, prompts, tmp_path / str(four_bits), load_in_4bit=four_bits, precision="bf16"
+        )
+        made = a_trainer(spec)
+        layers = [module for module in made.model.modules() if isinstance(module, LoraLayer)]
+        assert layers and all(isinstance(one.lora_dropout["default"], torch.nn.Identity) for one in layers)
+        trained = [weight for weight in made.model.parameters() if weight.requires_grad]
+        assert {weight.dtype for weight in trained} == {torch.float32}
+
+
+def a_trainer(spec: GrpoSpec) -> Any:
+    """As the program makes it, without an engine."""
+    from reasoner.methods.planner.prompts import load_prompts
+    from reasoner.prompts import ChatRenderer
+    from reasoner.tracking import tracked
+    from reasoner.training import runtime
+    from reasoner.training.micro_batch import Batch
+    from reasoner.training.planner.journal import Journal
+    from reasoner.training.planner.questions import planner_rows
+
+    tokenizer = runtime.load_tokenizer(spec.base)
+    texts, render = load_prompts(spec.prompts), ChatRenderer(spec.base).render
+    found = planner_rows(problems(), texts, render, tokenizer, 128)
+    spec.work.mkdir(parents=True)
+    with tracked(None, print, {}) as shown:
+        journal = Journal(spec.work, 1, shown)
+        job = trainer.GrpoJob(
+            spec, "cpu", tokenizer, found, lambda *_: {}, lambda **_: [], journal, print, print
+        )
+        return job.trainer(Batch(4, 2), 0)
+
+
+def test_with_a_reference_a_resumed_run_is_the_same(planner: Planner, tmp_path: Path) -> None:
+    """TRL keeps the start as a second adapter; a checkpoint must not bring it back in the place of the trained one."""
+    whole, other = (make_grpo(*planner, tmp_path / name, max_steps=3, beta=0.05) for name in ("a", "b"))
+    run(whole)
+    kl = [row["kl"] for row in read_rows(whole.output / METRICS)]
+    assert kl[0] == 0 and min(kl[1:]) > 0, "the reference is the start: with a fresh adapter, the base"
+    with pytest.raises(Killed):
+        run(other, die)
+    assert "going on from step 1" in run(other)
+    for name in (WEIGHTS, METRICS, "training.json"):
+        assert file_hash(other.output / name) == file_hash(whole.output / name), name
+
+
+def test_resumed_in_a_later_epoch_a_run_meets_the_same_questions(planner: Planner, tmp_path: Path) -> None:
+    """Two steps an epoch; killed after the third step, which is the second epoch's first."""
+    whole, other = (make_grpo(*planner, tmp_path / name, max_steps=4) for name in ("a", "b"))
+    run(whole)
+
+    def die_late(**facts: Any) -> None:
+        if facts["done"] == 4:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(other, die_late)
+    assert "going on from step 3" in run(other)
+    for name in (WEIGHTS, EXAMPLES, METRICS):
+        assert file_hash(other.output / name) == file_hash(whole.output / name), name
+    asked = {step: set[str]() for step in range(1, 5)}
+    for row in read_rows(whole.output / EXAMPLES):
+        asked[row["step"]].add(row["problem_id"])
+    assert asked[1] | asked[2] == asked[3] | asked[4] and len(asked[1] | asked[2]) == 8
+    assert asked[3] not in (asked[1], asked[2]), "each epoch has an order of its own"
+
+
+def test_a_sampled_worker_may_cut_its_distribution(planner: Planner, tmp_path: Path) -> None:
+    """Nothing is trained on what it says."""
+    sampled = WorkerConfig(decoding=SamplingConfig(temperature=0.7, top_p=0.9, max_tokens=12))
+    spec = make_grpo(*planner, tmp_path, max_steps=1, worker=sampled)
+    run(spec)
+    assert read_rows(spec.output / METRICS)[0]["planner/worker_tokens"] > 0
 
 
 def test_a_step_without_a_right_plan_moves_nothing_and_a_start_is_gone_on_from(
@@ -176,6 +285,8 @@ def test_what_cannot_be_trained_is_told_before_anything_starts(planner: Planner,
     base, _, prompts = planner
     with pytest.raises(DataError, match=r"grpo\.max_prompt_length"):
         run(make_grpo(*planner, tmp_path / "a", max_prompt_length=8))
+    with pytest.raises(DataError, match=r"3 training questions .* a step takes 4.* grpo\.grad_accum"):
+        run(make_grpo(*planner, tmp_path / "few", rows_of=problems(3)))
     with pytest.raises(ConfigurationError, match="do not fit into the engine's context of 512"):
         run(make_grpo(*planner, tmp_path / "b", max_completion_length=600))
     other = tmp_path / "other"
