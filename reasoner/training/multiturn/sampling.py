@@ -72,9 +72,12 @@ class Sampler:
         """One greedy episode a problem, both turns."""
         return self._greedy.episodes(problems, 1, seed, self.advice)
 
-    def check_lengths(self, problems: Sequence[Problem], max_model_len: int) -> None:
-        """See `Rollouts.check_lengths`."""
-        self._training.check_lengths(problems, max_model_len)
+    def check_lengths(
+        self, train: Sequence[Problem], evaluated: Sequence[Problem], max_model_len: int
+    ) -> None:
+        """See `Rollouts.check_lengths`; an evaluation's turns may be longer than the training's."""
+        self._training.check_lengths(train, max_model_len)
+        self._greedy.check_lengths(evaluated, max_model_len)
 
 
 @contextmanager
