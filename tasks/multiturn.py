@@ -8,6 +8,7 @@ from reasoner.prompts.turns import load_turns
 from reasoner.records import ArtifactRef
 from reasoner.report import multiturn as page
 from reasoner.stages import multiturn as work
+from reasoner.stages.multiturn_room import Cast
 from reasoner.store import Draft, open_ref
 from reasoner.workbench import ModelFolder
 from tasks.context import bench
@@ -57,23 +58,21 @@ def train(
     )
 
 
-@stage("multiturn-evaluate", kind="evaluation", version=1, gpu=True, external=prompts_and_judge,
+@stage("multiturn-evaluate", kind="evaluation", version=2, gpu=True, external=prompts_and_judge,
        label=lambda a: "trained" if a["trained"] else "baseline")  # fmt: skip
 def evaluate(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, correction: ArtifactRef | None, trained: ArtifactRef | None,
     config: MultiTurnConfig,
 ) -> None:  # fmt: skip
     """Greedy, all test problems, both turns, no oracle."""
-    cast = work.Cast(
-        folder_of(model), _folder(correction), open_ref(trained) if trained is not None else None
-    )
+    cast = Cast(folder_of(model), _folder(correction), open_ref(trained) if trained is not None else None)
     out.metadata |= work.evaluate(out.path, bench(), open_ref(problems), cast, config)
 
 
 @stage(
     "multiturn-control",
     kind="evaluation",
-    version=1,
+    version=2,
     gpu=True,
     external=prompts_and_judge,
     label=lambda a: a["name"],
@@ -83,7 +82,7 @@ def control(
     main: ArtifactRef, name: str, config: MultiTurnConfig,
 ) -> None:  # fmt: skip
     """A second turn to compare with: shuffled, empty or frozen feedback, or two independent first attempts."""
-    cast = work.Cast(folder_of(model), _folder(correction), open_ref(trained))
+    cast = Cast(folder_of(model), _folder(correction), open_ref(trained))
     out.metadata |= work.control(out.path, bench(), open_ref(problems), cast, open_ref(main), name, config)
 
 

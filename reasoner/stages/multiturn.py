@@ -2,28 +2,24 @@
 
 import shutil
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from reasoner.config.multiturn import EnvType, MultiTurnConfig, ProblemsConfig
-from reasoner.engines.protocol import Engine
-from reasoner.engines.start import open_engine
-from reasoner.environments import Environment, open_environment
+from reasoner.environments import open_environment
 from reasoner.errors import DataError
 from reasoner.ids import derived_seed, file_hash
-from reasoner.methods.multiturn.episode import FEEDBACK, SOLVER, Episode, Turn
+from reasoner.methods.multiturn.episode import Episode
 from reasoner.methods.multiturn.metrics import rollout_metrics, two_turns
-from reasoner.methods.multiturn.rollout import Advice, Rollouts
-from reasoner.methods.multiturn.speaker import Speaker
+from reasoner.methods.multiturn.rollout import Advice
 from reasoner.problems.parts import prepare_parts
-from reasoner.prompts.turns import load_turns
-from reasoner.records import Problem, Sampling
+from reasoner.records import Problem
+from reasoner.stages.multiturn_room import Cast, open_room
 from reasoner.store.rows import read_rows, write_rows
 from reasoner.training.checkpoints import write_json
 from reasoner.training.multiturn.launch import fetch_encoder, run_multiturn
-from reasoner.training.multiturn.sampling import advice_of, engine_of, plain_speaker
+from reasoner.training.multiturn.sampling import advice_of
 from reasoner.training.multiturn.spec import MultiTurnSpec
 from reasoner.workbench import ModelFolder, Workbench
 
@@ -88,24 +84,15 @@ def train(
     return {"training": training, "metrics": done["metrics"]}
 
 
-@dataclass(frozen=True, slots=True)
-class Cast:
-    """Who plays: the base, another model that writes corrections, and what was trained (None: the untrained base)."""
-
-    model: ModelFolder
-    correction: ModelFolder | None = None
-    trained: Path | None = None
-
-
 def evaluate(
     out: Path, bench: Workbench, problems: Path, cast: Cast, config: MultiTurnConfig
 ) -> dict[str, Any]:
     """Greedy, all test problems, both turns without an oracle."""
-    with _Room(bench, cast, config) as room:
+    with open_room(bench, cast, config) as room:
         rows = room.greedy.episodes(
             read(problems, "test"), 1, derived_seed(config.seed, "test"), advice_of(config)
         )
-    return _write(out, rows, config)
+    return _write(out, rows, config) | {"generated": asdict(room.counts)}
 
 
 def control(
@@ -114,12 +101,13 @@ def control(
     """A second turn to compare with. `empty`, `shuffled` and `frozen` refine the first turns of `main`;
     `independent` samples two first attempts at equal compute."""
     tests, seed = read(problems, "test"), derived_seed(config.seed, "test")
-    with _Room(bench, cast, config, frozen=name == "frozen") as room:
+    with open_room(bench, cast, config, frozen_writer=name == "frozen") as room:
         if name == "independent":
-            rows = room.sampled.single_turns(tests, 2, seed)
-            return _write_independent(out, rows)
-        rows = room.again(tests, read_episodes(main), _advice(name, config), seed)
-    return _write(out, rows, config)
+            facts = _write_independent(out, room.sampled.single_turns(tests, 2, seed))
+        else:
+            rows = room.again(tests, read_episodes(main), _advice(name, config), seed)
+            facts = _write(out, rows, config)
+    return facts | {"generated": asdict(room.counts)}
 
 
 def read_episodes(folder: Path) -> list[Episode]:
@@ -140,77 +128,6 @@ def controls_of(config: MultiTurnConfig) -> list[str]:
 
 def _advice(name: str, config: MultiTurnConfig) -> Advice:
     return {"empty": "empty", "shuffled": "shuffled"}.get(name, advice_of(config))  # type: ignore[return-value]
-
-
-class _Room:
-    """The rollouts of an evaluation on the run's engine."""
-
-    def __init__(self, bench: Workbench, cast: Cast, config: MultiTurnConfig, frozen: bool = False) -> None:
-        self._bench, self._cast, self._config = bench, cast, config
-        self._frozen, self._stack = frozen, ExitStack()
-
-    def __enter__(self) -> "_Room":
-        config, verify = self._config, self._config.verify
-        engine = self._bench.engines.acquire(engine_of(config, self._cast.model.path, adapters=True))
-        solver = self._speaker(engine, "solver", SOLVER, config.evaluation.max_tokens or config.max_tokens)
-        writer = self._writer(engine) if advice_of(config) == "model" else None
-        environment = self._stack.enter_context(
-            open_environment(
-                config.env_type, show_tests=config.show_tests, workers=verify.workers, timeout=verify.timeout
-            )
-        )
-        self.greedy = self._rollouts(environment, solver, writer, 0.0)
-        self.sampled = self._rollouts(environment, solver, writer, config.temperature)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
-
-    def _speaker(self, engine: Engine, folder: str, adapter: str, max_tokens: int) -> Speaker:
-        """A trained adapter where there is one, else the base; an evaluation keeps no ids."""
-        found = self._cast.trained / folder if self._cast.trained is not None else None
-        untrained = found is None or not found.is_dir() or (self._frozen and adapter == FEEDBACK)
-        if found is not None and not untrained:
-            engine.load_adapter(adapter, found)
-        return plain_speaker(engine, self._cast.model.path, "" if untrained else adapter, max_tokens)
-
-    def _writer(self, engine: Engine) -> Speaker:
-        config, other = self._config, self._cast.correction
-        if other is None:
-            return self._speaker(engine, "guidance", FEEDBACK, config.guidance_max_tokens)
-        second = open_engine(engine_of(config, other.path, adapters=False),
-                             log=self._bench.logs / "correction-engine.log")  # fmt: skip
-        self._stack.callback(second.close)
-        return plain_speaker(second, other.path, "", config.guidance_max_tokens)
-
-    def _rollouts(
-        self, environment: Environment, solver: Speaker, writer: Speaker | None, temperature: float
-    ) -> Rollouts:
-        def at(given: Speaker) -> Speaker:
-            return replace(given, sampling=Sampling(temperature, max_tokens=given.sampling.max_tokens))
-
-        def progress(kind: str, done: int, total: int) -> None:
-            self._bench.progress(done, total, turn=kind)
-
-        return self._stack.enter_context(
-            Rollouts(
-                environment, load_turns(self._config.prompts), at(solver), at(writer) if writer else None,
-                show_error=self._config.show_error, progress=progress,
-            )
-        )  # fmt: skip
-
-    def again(
-        self, problems: Sequence[Problem], main: Sequence[Episode], advice: Advice, seed: int
-    ) -> list[Episode]:
-        """Other second turns of the first turns of `main`."""
-        by_id = {p.id: p for p in problems}
-        missing = [e.problem_id for e in main if e.problem_id not in by_id]
-        if missing:
-            raise DataError(f"the evaluation holds problem {missing[0]}, which is not in the test")
-        first: list[Turn] = [e.attempt for e in main]
-        return self.greedy.second_turns(
-            self.greedy.attempted([by_id[e.problem_id] for e in main], first), seed, advice
-        )
 
 
 def _write(out: Path, rows: Sequence[Episode], config: MultiTurnConfig) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from reasoner.errors import TrainingError
-from reasoner.store.rows import read_rows
+from reasoner.records import Problem
+from reasoner.store.rows import read_rows, write_rows
 from reasoner.training.multiturn.launch import argv, run_multiturn
 from tests.support import signal
 
@@ -126,6 +127,14 @@ def test_a_context_too_short_and_an_unreadable_spec_are_told_in_a_line(ready: Pa
     )
     with pytest.raises(ConfigurationError, match=r"raise engine\.options\.max_model_len"):
         run_multiturn(short, tmp_path / "log")
+    # A test problem that does not fit is named before the training, not after it.
+    long = signal.spec(
+        tmp_path / "long", ready, "hint", engine={"kind": "transformers", "options": {"max_model_len": 128}}
+    )
+    row = Problem.make("left " * 200, "1", "toy")
+    write_rows(long.problems / "test.jsonl", [row.to_row()])
+    with pytest.raises(ConfigurationError, match=rf"problem {row.id} may need"):
+        run_multiturn(long, tmp_path / "long.log")
     done = subprocess.run(
         [sys.executable, "-m", "reasoner.training.multiturn.program", str(tmp_path / "none.json")],
         capture_output=True, text=True, cwd=ROOT,

@@ -5,9 +5,9 @@ healed. Whether a toy task is learnt is measured by benchmarks/multiturn_toy.py.
 import json
 import os
 import signal as signals
-import subprocess
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +129,13 @@ def digests(home: Path) -> dict[str, str]:
     return {store.manifest(ref).metadata["key"]: ref.digest for ref in store.list()}
 
 
+def kept(home: Path) -> int:
+    """Completions in the ledger, by whole lines."""
+    return sum(path.read_bytes().count(b'"completion"') for path in home.glob("ledger/*/*.jsonl"))
+
+
 @pytest.mark.long
-def test_killed_in_the_middle_of_training_it_ends_as_if_nothing_had_happened(
+def test_killed_in_the_middle_of_training_and_of_evaluation_it_ends_as_if_nothing_had_happened(
     ready: Path, tmp_path: Path
 ) -> None:
     given = words(tmp_path, ready, "hint", iterations=10, save_freq=2, eval_freq=4)
@@ -140,16 +145,21 @@ def test_killed_in_the_middle_of_training_it_ends_as_if_nothing_had_happened(
         tmp_path / "calm.log"
     ).read_text()[-3000:]
 
-    process: subprocess.Popen[bytes] = start(rough, *command, log=log)
-    deadline = time.monotonic() + 900
-    while not list(rough.glob("work/multiturn-train-*/multiturn/checkpoint-4/complete.json")):
-        assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
-        time.sleep(0.05)
-    os.killpg(process.pid, signals.SIGKILL)
-    process.wait()
-    assert not any(key.startswith("multiturn-train") for key in digests(rough))
+    def kill_when(ready: Callable[[], bool]) -> None:
+        process = start(rough, *command, log=log)
+        deadline = time.monotonic() + 900
+        while not ready():
+            assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
+            time.sleep(0.02)
+        os.killpg(process.pid, signals.SIGKILL)
+        process.wait()
+
+    kill_when(lambda: any(rough.glob("work/multiturn-train-*/multiturn/checkpoint-4/complete.json")))
+    assert not any(key.startswith("multiturn-train") for key in digests(rough)) and kept(rough) == 0
+    kill_when(lambda: kept(rough) >= 12)
+    assert 12 <= kept(rough) < kept(calm) and "multiturn-control" not in stages_run(rough)
     assert start(rough, *command, log=log).wait(900) == 0, log.read_text()[-3000:]
     training = next(m for m in map(dict, (Store(rough / "artifacts").manifest(r).metadata for r in
                     Store(rough / "artifacts").list())) if m["stage"] == "multiturn-train")  # fmt: skip
     assert training["metrics"]["resumed_from_step"] >= 4
-    assert digests(rough) == digests(calm)
+    assert digests(rough) == digests(calm) and kept(rough) == kept(calm)

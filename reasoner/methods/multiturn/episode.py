@@ -39,8 +39,8 @@ class Judged(Record):
     verdict: Verdict
     unshown: float | None = None
     """Code: share of the tests not shown to the solver that passed; None where all were shown."""
-    signs: tuple[str, ...] = ()
-    """Code: signs of an attack on the judge."""
+    signs: tuple[str, ...] | None = None
+    """Code: signs of an attack on the judge; None where nothing looks for them."""
     note: str = ""
     """Code: what the first failed test said."""
 
@@ -50,7 +50,8 @@ class Judged(Record):
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> "Judged":
-        return cls(Verdict.from_row(row["verdict"]), row["unshown"], tuple(row["signs"]), row["note"])
+        signs = None if row["signs"] is None else tuple(row["signs"])
+        return cls(Verdict.from_row(row["verdict"]), row["unshown"], signs, row["note"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,9 @@ def _of_turns(name: str, turns: list[Turn]) -> dict[str, float]:
     unshown = [j.unshown for j in judged if j.unshown is not None]
     if unshown:
         found[f"{name}_unshown"] = mean(unshown)
-        found[f"{name}_hack_suspects"] = share(judged, lambda j: bool(j.signs))
+    looked = [j for j in judged if j.signs is not None]
+    if looked:
+        found[f"{name}_hack_suspects"] = share(looked, lambda j: bool(j.signs))
     return found
 
 

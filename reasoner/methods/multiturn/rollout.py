@@ -131,14 +131,15 @@ class Rollouts:
         """Raises ConfigurationError where the longest episode might not fit into the engine's context."""
         solver = self.solver.sampling.max_tokens
         feedback = self.writer.sampling.max_tokens if self.writer else 0
+        advice = "x" if self.writer else self.templates.correction
         need, longest = 0, ""
         for problem in problems:
             facts = self.environment.facts(problem)
-            filled = self.solver.count(self.templates.refine_turn(facts, "x", "x"))
+            filled = self.solver.count(self.templates.refine_turn(facts, "x", advice))
             total = filled + 2 * solver + feedback + MARGIN
             if self.writer is not None and self.writer.tokenizer is not None:
-                advice = self.writer.count(self.templates.feedback_turn(facts, "x"))
-                total = max(total, advice + solver + feedback + MARGIN)
+                asked = self.writer.count(self.templates.feedback_turn(facts, "x"))
+                total = max(total, asked + solver + feedback + MARGIN)
             if total > need:
                 need, longest = total, problem.id
         if need > max_model_len:

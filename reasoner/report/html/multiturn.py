@@ -170,7 +170,11 @@ def _turn(turn: Turn) -> dict[str, Any]:
     if turn.judged is not None:
         verdict = turn.judged.verdict
         row |= {"outcome": str(verdict.outcome), "reason": verdict.reason, "extracted": verdict.extracted}
-        row |= {"note": turn.judged.note, "signs": list(turn.judged.signs), "unshown": turn.judged.unshown}
+        row |= {
+            "note": turn.judged.note,
+            "signs": list(turn.judged.signs or ()),
+            "unshown": turn.judged.unshown,
+        }
     return row
 
 

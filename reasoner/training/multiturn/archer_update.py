@@ -14,9 +14,9 @@ from reasoner.methods.multiturn import archer
 from reasoner.methods.multiturn.episode import SOLVER, Episode, Kind
 from reasoner.methods.multiturn.metrics import mean
 from reasoner.training.multiturn.batching import pieces
-from reasoner.training.multiturn.learner import GATED, settings_of
+from reasoner.training.multiturn.learner import GATED
 from reasoner.training.multiturn.parts import Learned
-from reasoner.training.multiturn.policy_update import update
+from reasoner.training.multiturn.policy_update import settings_of, update
 from reasoner.training.multiturn.scoring import Processes, check_gate, kl_metrics, score, turns_of
 
 Fresh = Callable[[Sequence[str], str, bool], list[Episode]]

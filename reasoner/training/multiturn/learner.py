@@ -11,7 +11,7 @@ from reasoner.methods.multiturn.episode import FEEDBACK, SOLVER, Episode, Kind
 from reasoner.methods.multiturn.mlmt import FeedbackSettings, SolverSettings, Values
 from reasoner.records import Problem
 from reasoner.training.multiturn.parts import Learned
-from reasoner.training.multiturn.policy_update import Settings, update
+from reasoner.training.multiturn.policy_update import settings_of, update
 from reasoner.training.multiturn.scoring import Processes, Scored, check_gate, kl_metrics, turns_of
 from reasoner.training.multiturn.scoring import score as score_turns
 from reasoner.training.multiturn.value_update import ValueUpdate
@@ -152,17 +152,6 @@ class Learner:
             self.processes, self.learned.micro, iteration=iteration,
             seed=derived_seed(self.config.seed, adapter, iteration), extra=extra, after_step=step_value, reset=reset,
         )  # fmt: skip
-
-
-def settings_of(config: MultiTurnConfig, adapter: str) -> Settings:
-    """How an adapter is updated under a configuration."""
-    longest = config.guidance_max_tokens if adapter == FEEDBACK else config.max_tokens
-    step = config.grad_accum_steps
-    return Settings(
-        config.temperature, config.clip_low, config.clip_high,
-        float(longest) if config.token_normalisation == "max_tokens" else 1.0,
-        step * config.batch_size if step is not None else None,
-    )  # fmt: skip
 
 
 def _kl(scored: Scored, rows: Sequence[Episode], kind: Kind) -> list[float]:

@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.methods.multiturn import losses
 from reasoner.methods.multiturn.advantages import Credit
+from reasoner.methods.multiturn.episode import FEEDBACK
 from reasoner.methods.multiturn.metrics import mean
 from reasoner.onpolicy.memory import MicroBatches
 from reasoner.training.multiturn.batching import longest_first, steps
@@ -29,6 +31,17 @@ class Settings:
     """Tokens that a turn's losses are divided by, a constant."""
     step_size: int | None
     """Turns an optimiser step; None takes the whole rollout."""
+
+
+def settings_of(config: MultiTurnConfig, adapter: str) -> Settings:
+    """How an adapter is updated under a configuration."""
+    longest = config.guidance_max_tokens if adapter == FEEDBACK else config.max_tokens
+    step = config.grad_accum_steps
+    return Settings(
+        config.temperature, config.clip_low, config.clip_high,
+        float(longest) if config.token_normalisation == "max_tokens" else 1.0,
+        step * config.batch_size if step is not None else None,
+    )  # fmt: skip
 
 
 def update(

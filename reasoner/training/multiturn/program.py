@@ -69,10 +69,7 @@ def train(spec: MultiTurnSpec, report: Callable[..., Any], say: Callable[[str], 
     dtype = "bfloat16" if device == "cuda" and config.precision == "bf16" else "float32"
     learned = build(config, spec.base, spec.base_name, tokenizer, processes, dtype, log)
     state = checkpointing.load(last, learned) if last is not None else checkpointing.State()
-    problems = [
-        [Problem.from_row(r) for r in read_rows(spec.problems / f"{n}.jsonl")]
-        for n in ("train", "validation")
-    ]
+    problems = [read_problems(spec, part) for part in ("train", "validation")]
     if not problems[0] or not problems[1]:
         raise TrainingError(f"{spec.problems} holds no problems to train on or none to validate on")
     announce(config, device, state.step, log)
@@ -88,6 +85,12 @@ def train(spec: MultiTurnSpec, report: Callable[..., Any], say: Callable[[str], 
             **runtime.peak_memory(device),
         }  # fmt: skip
         checkpoints.write_json(spec.work / runtime.METRICS_FILE, metrics)
+
+
+def read_problems(spec: MultiTurnSpec, part: str) -> list[Problem]:
+    """The problems of a part; none where the folder has no such part."""
+    path = spec.problems / f"{part}.jsonl"
+    return [Problem.from_row(row) for row in read_rows(path)] if path.is_file() else []
 
 
 class _Run:
@@ -113,7 +116,8 @@ class _Run:
         with open_sampler(
             self._config, spec.base, spec.correction_base, spec.work, limit, loop.parts
         ) as sampler:
-            sampler.check_lengths([*loop.train, *loop.validation], limit)
+            # The test's problems, too: that they don't fit must not show after the training.
+            sampler.check_lengths(loop.train, [*loop.validation, *read_problems(spec, "test")], limit)
             loop.sampler = sampler
             loop.run()
 

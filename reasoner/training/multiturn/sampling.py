@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from reasoner.config.multiturn import MultiTurnConfig
-from reasoner.engines.protocol import Engine, EngineSettings
+from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.start import open_engine
 from reasoner.environments import open_environment
 from reasoner.ids import derived_seed
 from reasoner.methods.multiturn.episode import FEEDBACK, SOLVER, Episode
 from reasoner.methods.multiturn.rollout import Advice, Rollouts
-from reasoner.methods.multiturn.speaker import PlainVoice, SampledVoice, Speaker
+from reasoner.methods.multiturn.speaker import PlainVoice, SampledVoice, Speaker, Voice
 from reasoner.onpolicy.opening import policy_settings
 from reasoner.onpolicy.parts import Parts
 from reasoner.onpolicy.sampler import OnPolicySampler
@@ -72,9 +72,12 @@ class Sampler:
         """One greedy episode a problem, both turns."""
         return self._greedy.episodes(problems, 1, seed, self.advice)
 
-    def check_lengths(self, problems: Sequence[Problem], max_model_len: int) -> None:
-        """See `Rollouts.check_lengths`."""
-        self._training.check_lengths(problems, max_model_len)
+    def check_lengths(
+        self, train: Sequence[Problem], evaluated: Sequence[Problem], max_model_len: int
+    ) -> None:
+        """See `Rollouts.check_lengths`; an evaluation's turns may be longer than the training's."""
+        self._training.check_lengths(train, max_model_len)
+        self._greedy.check_lengths(evaluated, max_model_len)
 
 
 @contextmanager
@@ -122,10 +125,10 @@ def open_sampler(
         )
 
 
-def plain_speaker(engine: Engine, folder: Path, adapter: str, max_tokens: int) -> Speaker:
+def plain_speaker(voice: Voice, folder: Path, adapter: str, max_tokens: int) -> Speaker:
     """A greedy speaker with the model's chat template, for evaluation."""
     sampling, tokenizer = Sampling(0.0, max_tokens=max_tokens), runtime.load_tokenizer(folder)
-    return Speaker(PlainVoice(engine), ChatRenderer(folder), sampling, adapter, tokenizer)
+    return Speaker(voice, ChatRenderer(folder), sampling, adapter, tokenizer)
 
 
 def greedy(given: Speaker, config: MultiTurnConfig) -> Speaker:
@@ -151,4 +154,5 @@ def _writer(
     settings = engine_of(config, correction_base, adapters=False)
     engine = open_engine(settings, log=logs / "correction-engine.log")
     stack.callback(engine.close)
-    return replace(plain_speaker(engine, correction_base, "", config.guidance_max_tokens), sampling=sampling)
+    speaker = plain_speaker(PlainVoice(engine), correction_base, "", config.guidance_max_tokens)
+    return replace(speaker, sampling=sampling)

@@ -77,10 +77,13 @@ def turns_of(episodes: Sequence[Episode]) -> dict[Key, Turn]:
 def score(
     policy: Policy, turns: Mapping[Key, Turn], temperature: float, size: int, processes: Processes
 ) -> Scored:
-    """Score every turn under its own adapter and under the reference, `size` turns at a time."""
+    """Score every turn under its own adapter and under the reference, `size` turns at a time.
+
+    A turn of a writer that is not trained is the reference's own: its KL is 0 and it says nothing of the gate.
+    """
     import torch
 
-    keys = [key for key, turn in turns.items() if turn.token_ids]
+    keys = [key for key, turn in turns.items() if turn.token_ids and key[1].policy in policy.adapters]
     kl = [0.0] * len(keys)
     reference: dict[Key, Any] = {}
     sums = [0.0] * 4  # |difference|, ratio, entropy, tokens

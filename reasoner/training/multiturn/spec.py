@@ -17,7 +17,8 @@ class MultiTurnSpec(Spec):
     base_name: str
     """The base's lasting name, written into the adapters."""
     problems: Path
-    """Folder with train.jsonl and validation.jsonl, rows of `records.Problem`."""
+    """Folder with train.jsonl and validation.jsonl, rows of `records.Problem`; of test.jsonl, where it is there, the
+    lengths are checked."""
     output: Path
     """Folder for the result; must be empty or absent."""
     work: Path

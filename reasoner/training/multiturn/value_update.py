@@ -12,7 +12,7 @@ from reasoner.methods.multiturn.metrics import explained_variance, mean
 from reasoner.methods.multiturn.mlmt import Values
 from reasoner.training.multiturn.batching import pieces, steps
 from reasoner.training.multiturn.parts import Learned
-from reasoner.training.multiturn.policy_update import Extra
+from reasoner.training.multiturn.policy_update import Extra, settings_of
 from reasoner.training.multiturn.scoring import Processes
 from reasoner.training.multiturn.values import SharedValue, State, ValueNetwork, as_of, evaluate
 
@@ -95,7 +95,10 @@ class ValueUpdate:
         return self._literal if literal and self.config.value_coef > 0 else None
 
     def _full_grad(self, rows: Sequence[int], weight: float, logp_B: Any) -> None:
-        """-λ·V with ψ detached reaches φ alone; c_V·L_V reaches both, so that V stays calibrated."""
+        """-λ·V with ψ detached reaches φ alone; c_V·L_V reaches both, so that V stays calibrated.
+
+        Both are divided by the constant that L_H's tokens are divided by: λ and c_V weigh against R.
+        """
         network, config = self.learned.value, self.config
         assert isinstance(network, SharedValue)
         with self.learned.policy.speaking(FEEDBACK, train=config.gradient_checkpointing):
@@ -103,12 +106,16 @@ class ValueUpdate:
             pushed = network.frozen_head(hidden[:, 2:])[:, 0]
             term = mlmt.full_grad_term(pushed, config.value_coef, config.guidance_reward).sum() * weight
             regression = self._loss(network.on(hidden), rows) * len(rows) * weight
-            (term + config.value_loss_coef * regression).backward()
+            ((term + config.value_loss_coef * regression) / self._norm).backward()
+
+    @property
+    def _norm(self) -> float:
+        """Tokens that the feedback's losses are divided by."""
+        return settings_of(self.config, FEEDBACK).norm
 
     def _literal(self, rows: Sequence[int], weight: float, logp_B: Any) -> None:
         """The original's -lp·λV: a gradient on ψ, in the feedback's step. Tokens are normalised as in L_H."""
         config = self.config
-        norm = config.guidance_max_tokens if config.token_normalisation == "max_tokens" else 1
         v3 = self._network([self._items[i] for i in rows])[:, 2]
-        term = mlmt.literal_term(logp_B / norm, v3, config.value_coef, config.guidance_reward)
+        term = mlmt.literal_term(logp_B / self._norm, v3, config.value_coef, config.guidance_reward)
         (term.sum() * weight).backward()

@@ -15,6 +15,7 @@ from reasoner.home import Home
 from reasoner.ids import content_hash
 from reasoner.report import multiturn as page
 from reasoner.stages import multiturn as work
+from reasoner.stages.multiturn_room import Cast
 from reasoner.store.rows import read_rows, write_rows
 from reasoner.workbench import ModelFolder, Workbench
 from tests.support.problems import section
@@ -40,8 +41,8 @@ class Room:
     trained: Path
     path: Path
 
-    def cast(self, trained: bool = True) -> work.Cast:
-        return work.Cast(self.model, None, self.trained if trained else None)
+    def cast(self, trained: bool = True) -> Cast:
+        return Cast(self.model, None, self.trained if trained else None)
 
     def folder(self, name: str) -> Path:
         made = self.path / name

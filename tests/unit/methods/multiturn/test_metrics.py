@@ -1,6 +1,7 @@
 """Two-turn accuracy with its identity, and the signals of a rollout."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -8,8 +9,9 @@ from hypothesis import strategies as st
 
 from reasoner.errors import UsageError
 from reasoner.methods.multiturn import metrics
+from reasoner.methods.multiturn.episode import Episode, Kind
 from reasoner.statistics import paired_interval
-from tests.unit.methods.multiturn.making import episode
+from tests.unit.methods.multiturn.making import episode, turn
 
 
 @settings(deadline=None)  # the first call imports scipy
@@ -55,6 +57,18 @@ def test_a_rollouts_signals():
     assert found["zero_variance_share"] == 1.0 and found["unscored_rate"] == pytest.approx(1 / 3)
     assert found["leak_rate"] == pytest.approx(1 / 3) and found["attempt_tokens"] == 2
     assert found["edit"] == pytest.approx((0.5 + 0.0 + 1.0) / 3)
+
+
+def test_hack_suspects_are_counted_where_no_test_is_hidden_and_nowhere_where_nobody_looks():
+    def judged(signs):
+        made = turn(Kind.ATTEMPT, "p", 0)
+        return Episode("p", 0, replace(made, judged=replace(made.judged, signs=signs)))
+
+    found = metrics.rollout_metrics([judged(()), judged(("exits early",))])
+    assert found["attempt_hack_suspects"] == 0.5 and "attempt_unshown" not in found
+    assert "attempt_hack_suspects" not in metrics.rollout_metrics([judged(None)])
+    for signs in (None, (), ("exits early",)):
+        assert Episode.from_row(judged(signs).to_row()) == judged(signs)
 
 
 def test_explained_variance():

@@ -1,6 +1,7 @@
 """Rollouts with a scripted engine and the real grader: who is asked what, and that all turns are of one problem."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -187,6 +188,18 @@ def test_a_context_that_is_too_short_is_named_before_anything_is_generated(engin
         with pytest.raises(ConfigurationError, match=r"may need \d+ tokens.*max_model_len"):
             room.check_lengths(PROBLEMS, 600)
         room.check_lengths(PROBLEMS, 4096)
+
+
+def test_a_long_fixed_correction_counts(engine, math):
+    long = replace(load_turns("math"), correction="again " * 500)
+    for templates, fits in ((load_turns("math"), True), (long, False)):
+        with rollouts(engine, math, writer=False) as room:
+            room.templates = templates
+            if fits:
+                room.check_lengths(PROBLEMS, 1200)
+                continue
+            with pytest.raises(ConfigurationError, match="max_model_len"):
+                room.check_lengths(PROBLEMS, 1200)
 
 
 def test_broken_characters_do_not_overflow_a_prompt(engine):

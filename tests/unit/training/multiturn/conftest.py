@@ -67,7 +67,8 @@ def sampled(
         def turn(kind: Kind, text: str, reward: int | None, problem: str = problem) -> Turn:
             prompt = tuple(tokenizer(f"{kind} of {PROBLEMS[problem].question}")["input_ids"])
             tokens = tuple(tokenizer(text)["input_ids"])[:8]
-            with torch.no_grad(), learned.policy.speaking(kind.policy if guided else "solver"):
+            adapter = kind.policy if kind.policy in learned.policy.adapters else None
+            with torch.no_grad(), learned.policy.speaking(adapter):
                 logp = learned.policy.logprobs([(prompt, tokens)], 1.0).logp[0].tolist()
             outcome = Outcome.CORRECT if reward else Outcome.INCORRECT
             judged = None if reward is None else Judged(Verdict(outcome, "test"))

@@ -116,6 +116,16 @@ def test_the_reference_kl_is_zero_at_step_0_and_not_after_a_change(base, tokeniz
     assert moved.difference < 1e-5, "the sampler's log-probabilities were those of the changed policy"
 
 
+def test_turns_of_an_untrained_writer_are_the_references_own(base, tokenizer, processes):
+    learned = build(base, tokenizer, processes, method="score", train_guidance_model=False)
+    change(learned, "solver")
+    episodes = sampled(learned, tokenizer, REWARDS)
+    assert all(e.feedback.token_ids for e in episodes) and learned.policy.adapters == ("solver",)
+    scored = score(learned.policy, turns_of(episodes), 1.0, 3, processes)
+    assert all(scored.kl[i, Kind.FEEDBACK] == 0 and scored.kl[i, Kind.ATTEMPT] != 0 for i in range(4))
+    assert scored.difference < 1e-5
+
+
 def test_the_gate_stops_a_sampler_that_is_not_the_policy(base, tokenizer, processes):
     learned = build(base, tokenizer, processes)
     episodes = sampled(learned, tokenizer, REWARDS)

@@ -92,10 +92,13 @@ def test_full_grad_differs_from_stop_grad_and_without_lambda_they_are_one(base, 
     ) == 0.0  # fmt: skip
 
 
-def test_full_grads_term_is_the_derivative_of_the_value_in_the_feedback_model(base, tokenizer, processes):
-    """full - stop = ∇φ[-λ·mean V3 + c_V·L_V], computed plainly."""
+@pytest.mark.parametrize(("normalisation", "norm"), [("sum", 1.0), ("max_tokens", 8.0)])
+def test_full_grads_term_is_the_derivative_of_the_value_in_the_feedback_model(
+    base, tokenizer, processes, normalisation, norm
+):
+    """full - stop = ∇φ[-λ·mean V3 + c_V·L_V]/norm, computed plainly."""
     room = (base, tokenizer, processes)
-    fields = {"value_coef": 0.2, "value_loss_coef": 0.7}
+    fields = {"value_coef": 0.2, "value_loss_coef": 0.7, "token_normalisation": normalisation}
     stop = gradients(*room, stop_value_gradients=True, **fields)
     full = gradients(*room, stop_value_gradients=False, **fields)
     learned = build(*room, **fields)
@@ -108,10 +111,22 @@ def test_full_grads_term_is_the_derivative_of_the_value_in_the_feedback_model(ba
     with learned.policy.speaking("feedback"):
         v = learned.value.on(learned.value.hidden(states))
         rewards = torch.tensor([float(e.r2) for e in episodes])
-        loss = -0.2 * v[:, 2].mean() + 0.7 * ((v - rewards[:, None]) ** 2).mean()
+        loss = (-0.2 * v[:, 2].mean() + 0.7 * ((v - rewards[:, None]) ** 2).mean()) / norm
         wanted = torch.autograd.grad(loss, learned.policy.parameters("feedback"))
     for a, b, c in zip(full["feedback"], stop["feedback"], wanted, strict=True):
         torch.testing.assert_close(a - b, c, rtol=1e-3, atol=1e-6)
+
+
+def test_the_constant_that_tokens_are_divided_by_scales_full_grads_step_as_a_whole(
+    base, tokenizer, processes
+):
+    """It must not weigh λ·V against R: full-grad's step would be another objective for every length limit."""
+    room = (base, tokenizer, processes)
+    whole = gradients(*room, token_normalisation="sum")
+    divided = gradients(*room, token_normalisation="max_tokens")
+    for name in ("feedback", "value"):
+        for a, b in zip(whole[name], divided[name], strict=True):
+            torch.testing.assert_close(a, 8.0 * b, rtol=1e-4, atol=1e-6)
 
 
 def test_stop_grad_leaves_the_value_to_its_own_regression(base, tokenizer, processes):
@@ -254,10 +269,10 @@ def test_a_frozen_writer_leaves_the_value_to_the_base_and_a_frozen_solver_stays(
     fields = {"train_guidance_model": False}
     learned = build(base, tokenizer, processes, **fields)
     assert learned.policy.adapters == ("solver",) and learned.value.adapter is None
-    metrics = Learner(learned, config(**fields), processes).learn(
-        0, sampled(learned, tokenizer, REWARDS, guided=False), PROBLEMS
-    )
-    assert "solver_loss" in metrics and "feedback_loss" not in metrics
+    for kept in (True, False):  # the base's feedback has ids, another model's has none
+        episodes = sampled(learned, tokenizer, REWARDS, guided=kept)
+        metrics = Learner(learned, config(**fields), processes).learn(0, episodes, PROBLEMS)
+        assert "solver_loss" in metrics and "feedback_loss" not in metrics
     fields = {"train_solver": False}
     learned = build(base, tokenizer, processes, **fields)
     before = [p.clone() for p in learned.policy.parameters("solver")]
@@ -268,12 +283,12 @@ def test_a_frozen_writer_leaves_the_value_to_the_base_and_a_frozen_solver_stays(
     assert all(torch.equal(a, b) for a, b in zip(before, learned.policy.parameters("solver"), strict=True))
 
 
-@pytest.mark.parametrize("method", ["score", "rl_guided"])
+@pytest.mark.parametrize("method", ["score", "score with fixed feedback", "rl_guided"])
 @pytest.mark.parametrize("kl", ["reward", "loss"])
 def test_the_methods_without_a_value_network_learn(base, tokenizer, processes, method, kl):
-    guided = method == "rl_guided"
+    guided, written = method == "rl_guided", method != "score"
     fields = {
-        "method": method, "train_guidance_model": guided, "use_smart_corrections": guided, "kl": kl,
+        "method": method.split()[0], "train_guidance_model": guided, "use_smart_corrections": written, "kl": kl,
         "stage1_steps": 1, "stage2_steps": 1,
     }  # fmt: skip
     learned = build(base, tokenizer, processes, **fields)
@@ -281,7 +296,7 @@ def test_the_methods_without_a_value_network_learn(base, tokenizer, processes, m
     learner = Learner(learned, config(**fields), processes)
     for step in range(2):
         before = [p.clone() for p in learned.policy.parameters("solver")]
-        metrics = learner.learn(step, sampled(learned, tokenizer, REWARDS, guided=guided), PROBLEMS)
+        metrics = learner.learn(step, sampled(learned, tokenizer, REWARDS, guided=written), PROBLEMS)
         assert metrics["stage"] == step + 1 and ("feedback_loss" in metrics) is guided
         moved = [
             float((a - b).detach().abs().max())
