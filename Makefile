@@ -23,7 +23,7 @@ test-long: install
 
 # Every cell of the fault matrix and the cuts at every write (docs/faults.md); `make test` has the short form.
 test-faults: install
-	$(BIN)/python -m pytest -m "faults or crash" tests/crash tests/flows/faults
+	$(BIN)/python -m pytest -m "faults or crash" --durations=0 tests/crash tests/flows/faults
 
 # Speed on two cores says little of a card's: each line says what it can't show. Bars are not asked.
 bench: install

@@ -1,5 +1,6 @@
 """Settles which Prefect this process talks to, before Prefect is imported."""
 
+import logging
 import os
 
 from reasoner.home import Home
@@ -25,3 +26,6 @@ def prepare() -> None:
     if not os.environ.get("REASONER_DEBUG"):
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
         os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
+        # What cannot be sent to a server that is gone: the run says so itself, once.
+        os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
+        logging.raiseExceptions = False

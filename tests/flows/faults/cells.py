@@ -167,7 +167,7 @@ def truncated_checkpoint() -> list[Cell]:
 def altered() -> list[Cell]:
     """An input changes on the disk in the moment in which it is to be read."""
     inputs = {
-        "few-shot": ("problems", "pool.jsonl"), "verify": ("completions", "completions.jsonl"),
+        "few-shot": ("problems", "eval-held-out.jsonl"), "verify": ("completions", "completions.jsonl"),
         "analysis": ("attempts", "attempts.jsonl"), "records-epoch1": ("attempts", "attempts.jsonl"),
         "train": ("records", "train.jsonl"), "merge": ("adapter", "adapter_config.json"),
         "retry": ("turn1", "attempts.jsonl"), "evaluation": ("few_shot", "attempts.jsonl"),

@@ -1,7 +1,9 @@
 """What the kernel must do for some faults: a small disk of its own, and no way around file permissions.
 
-A small disk is a tmpfs that only a user and mount namespace sees; commands join it with `setns` after the fork. Root
-ignores permissions by CAP_DAC_OVERRIDE, which is dropped; a user has no such power to drop.
+A small disk is a tmpfs that only one mount namespace sees; commands join it with `setns` after the fork. A user may
+mount in a user namespace alone, in which he stays himself, so that the sandbox maps him as ever. Root needs none, and
+gets none: in one the sandbox couldn't map its nobody. Root ignores permissions by CAP_DAC_OVERRIDE, which is dropped; a
+user has no such power to drop.
 """
 
 import contextlib
@@ -20,13 +22,19 @@ CAPABILITY_VERSION_3 = 0x20080522
 libc = ctypes.CDLL(None, use_errno=True)
 
 
+def _apart(script: str) -> list[str]:
+    """The command that runs a shell's `script` where it may mount what only it sees."""
+    user = [] if os.geteuid() == 0 else ["--user", "--map-current-user", "--keep-caps"]
+    return ["unshare", "--mount", *user, "sh", "-c", script]
+
+
 def why_no_small_disk() -> str:
     """Why a tmpfs of one's own cannot be mounted here, or nothing."""
     if shutil.which("unshare") is None:
         return "no unshare(1)"
     script = "mount -t tmpfs -o size=64k none /mnt"
-    done = subprocess.run(["unshare", "-Urm", "sh", "-c", script], capture_output=True, text=True)
-    return "" if done.returncode == 0 else f"no tmpfs in a user namespace: {done.stderr.strip()}"
+    done = subprocess.run(_apart(script), capture_output=True, text=True)
+    return "" if done.returncode == 0 else f"no tmpfs in a mount namespace: {done.stderr.strip()}"
 
 
 class SmallDisk:
@@ -34,9 +42,7 @@ class SmallDisk:
 
     def __init__(self, folder: Path, source: Path, size: int) -> None:
         script = f"mount -t tmpfs -o size={size} none {folder} && cp -a {source}/. {folder} && echo ready && read end"
-        self._process = subprocess.Popen(
-            ["unshare", "-Urm", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        self._process = subprocess.Popen(_apart(script), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdout is not None and self._process.stdout.readline() == b"ready\n"
         self.pid = self._process.pid
         self.seen = Path(f"/proc/{self.pid}/root{folder}")
@@ -57,8 +63,9 @@ def small_disk(folder: Path, source: Path, size: int) -> Iterator[SmallDisk]:
 
 
 def join(pid: int) -> None:
-    """Enter the user and mount namespace of a `SmallDisk`; for a process with one thread."""
-    for name, kind in (("user", CLONE_NEWUSER), ("mnt", CLONE_NEWNS)):
+    """Enter the namespaces of a `SmallDisk`; for a process with one thread."""
+    user = [] if os.geteuid() == 0 else [("user", CLONE_NEWUSER)]
+    for name, kind in (*user, ("mnt", CLONE_NEWNS)):
         fd = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY)
         _check(libc.setns(fd, kind), f"setns {name}")
         os.close(fd)

@@ -2,7 +2,7 @@
 
 Everything is real: signals, `chmod`, a file that fills the disk, limits of the kernel, bytes that are changed. Only the
 moment is arranged, by wrapping the stage's function and its progress reports. Nothing of the project's own code is
-replaced.
+replaced; where memory is to run out, a child does not keep what it frees.
 """
 
 import contextlib
@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from reasoner.hardware import KEPT_MEMORY
 
 MOMENTS = ("start", "progress", "written")
 """When the stage begins; at a report of its progress; when its files are written and not yet published."""
@@ -37,6 +39,8 @@ def plant(
     from reasoner import workbench
     from tasks.stage import STAGES, Stage
 
+    if action == "memory":
+        _give_memory_back()
     home = Path(os.environ["REASONER_HOME"])
     seen = dict.fromkeys(MOMENTS, 0)
     working: dict[str, Any] = {}
@@ -122,6 +126,15 @@ def _kill_child_later(program: str, **_: Any) -> None:
             time.sleep(0.02)
 
     threading.Thread(target=wait_and_kill, daemon=True).start()
+
+
+def _give_memory_back() -> None:
+    """A child that computes returns what it frees, as beside an accelerator: every larger tensor asks for more.
+
+    With what it keeps otherwise, a tiny model is trained to the end without another page.
+    """
+    KEPT_MEMORY.clear()
+    KEPT_MEMORY["MALLOC_MMAP_THRESHOLD_"] = str(64 << 10)
 
 
 def _limit_memory(program: str, **_: Any) -> None:

@@ -123,9 +123,10 @@ def test_a_fault_is_told_and_the_same_command_makes_what_is_owed(
 
 
 def check_words(cell: Cell, said: str) -> None:
-    """A line of ours, no traceback, and no talk of a bug."""
+    """A line of ours, no traceback, no log of Prefect's, and no talk of a bug."""
     assert "Traceback" not in said and 'File "' not in said, said
     assert "a bug of ours" not in said, said
+    assert " | ERROR" not in said and "Error logging to API" not in said, f"Prefect's own log: {said}"
     if cell.status in (1, 143):
         at = said.find("\nreasoner: ")
         assert at >= 0 and re.search(cell.says, said[at:]), said
