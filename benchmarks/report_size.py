@@ -14,15 +14,19 @@ import os
 import platform
 import resource
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from reasoner.home import Home
-from reasoner.report.html.build import write_html
-from tests.support.chromium import HOW, Chromium, find_chromium
-from tests.support.report_runs import Runs
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from reasoner.home import Home  # noqa: E402  (the path above is for runs out of the repository)
+from reasoner.report.html.build import write_html  # noqa: E402
+from tests.support.chromium import HOW, Chromium, find_chromium  # noqa: E402
+from tests.support.report_runs import Runs  # noqa: E402
 
 FILTER = """new Promise((done) => {
   const select = document.getElementById('f-FACET'), started = performance.now();

@@ -26,14 +26,13 @@ GRACE = 3.0
 
 
 def start_embedded_server() -> Child | None:
-    """Serve Prefect's API from the home folder until this process ends; None where the user has set a server.
+    """Begin to serve Prefect's API from the home folder until this process ends; None where the user has set a server.
 
-    Call it before Prefect is imported, which reads the address once. Raises InfrastructureError.
+    Call it before Prefect is imported, which reads the address once, and `await_server` before it is asked.
     """
     if "PREFECT_API_URL" in os.environ or os.environ.get("PREFECT_HOME") != str(_folder()):
         return None
     port = _free_port()
-    url = f"http://127.0.0.1:{port}/api"
     settings = {name: value for name, value in os.environ.items() if name.startswith("PREFECT_")}
     quiet = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
     command = [sys.executable, "-m", "uvicorn", "--factory", "prefect.server.api.server:create_app",
@@ -43,9 +42,28 @@ def start_embedded_server() -> Child | None:
     )
     # Prefect sends its last logs when threads are joined, before these functions are called.
     atexit.register(child.terminate)
-    _wait_for(child, url)
-    os.environ["PREFECT_API_URL"] = url
+    os.environ["PREFECT_API_URL"] = f"http://127.0.0.1:{port}/api"
     return child
+
+
+def await_server(child: Child) -> None:
+    """Wait until the server answers. Raises InfrastructureError."""
+    url, deadline = os.environ["PREFECT_API_URL"], time.monotonic() + START_SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            pass
+        try:
+            child.check()
+        except ChildFailedError as error:
+            raise InfrastructureError(f"the Prefect server of this run did not start: {error}") from error
+        if time.monotonic() > deadline:
+            raise InfrastructureError(
+                f"the Prefect server of this run did not answer in {START_SECONDS} s; see {child.log}"
+            )
+        time.sleep(POLL_SECONDS)
 
 
 def server_trouble(error: BaseException, server: Child | None) -> InfrastructureError | None:
@@ -71,25 +89,6 @@ def _asked(error: Any) -> str:
         return str(error.request.url)
     except RuntimeError:  # httpx's answer where there is none
         return ""
-
-
-def _wait_for(child: Child, url: str) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=2):
-                return
-        except (urllib.error.URLError, OSError):
-            pass
-        try:
-            child.check()
-        except ChildFailedError as error:
-            raise InfrastructureError(f"the Prefect server of this run did not start: {error}") from error
-        if time.monotonic() > deadline:
-            raise InfrastructureError(
-                f"the Prefect server of this run did not answer in {START_SECONDS} s; see {child.log}"
-            )
-        time.sleep(POLL_SECONDS)
 
 
 def _free_port() -> int:

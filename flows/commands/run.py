@@ -10,7 +10,7 @@ import httpx
 
 from flows import ending
 from flows.commands import plan, prefect_settings
-from flows.commands.embedded_server import server_trouble, start_embedded_server
+from flows.commands.embedded_server import await_server, server_trouble, start_embedded_server
 from flows.commands.pipelines import Pipeline, find
 from flows.commands.processes import read_url
 from reasoner.errors import InfrastructureError, ReasonerError, UsageError
@@ -43,6 +43,9 @@ def run(name: str, overrides: list[str], remote: bool) -> None:
         f"{name}: starting; everything is kept in {Home.from_environment().path}", file=sys.stderr, flush=True
     )
     server = start_embedded_server()
+    pipeline.flow()  # its imports take as long as the server's
+    if server is not None:
+        await_server(server)
     try:
         _here(pipeline, name, overrides)
     except Exception as error:
