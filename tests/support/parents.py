@@ -9,6 +9,9 @@ import psutil
 from tests.support.services import Services, eventually, tree
 
 
+PIPELINE = "smart-epoch2"
+
+
 def small(model: Path) -> list[str]:
     return [
         "epochs=1", "model=local", f"model.path={model}", "data=demo", "data.pool.word_problems.limit=160",
@@ -34,12 +37,13 @@ def begin(services: Services, model: Path, seed: int, folder: Path) -> Parent:
     ]  # fmt: skip
     known = {r["id"] for r in services.runs()}
     log = folder / f"parent{seed}.log"
-    command = services.start("run", "smart-epoch2", "--remote", *small(model), *slow, log=log)
+    command = services.start("run", PIPELINE, "--remote", *small(model), *slow, log=log)
     parent = Parent(command, log)
 
     def fresh() -> str:
         assert parent.command.poll() is None, log.read_text()[-2000:]
-        new = [r["id"] for r in services.runs() if r["id"] not in known and r["work_pool_name"] == "cpu"]
+        # By its name: the server schedules nightly runs on the same pool at any time.
+        new = [r["id"] for r in services.runs() if r["id"] not in known and r["name"] == PIPELINE]
         return str(new[0]) if new else ""
 
     parent.run_id = eventually(fresh, "the parent's flow run")
