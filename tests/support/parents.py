@@ -8,7 +8,6 @@ import psutil
 
 from tests.support.services import Services, eventually, tree
 
-
 PIPELINE = "smart-epoch2"
 
 
