@@ -64,13 +64,12 @@ def wait(
 ) -> tuple[float, float]:
     gone = free = 0.0
     while not (gone and free):
-        passed = time.monotonic() - begun
-        if passed > SECONDS:
-            raise SystemExit(f"not ended in {SECONDS:.0f} s: {services.state(child)}, {processes}")
         if not gone and not any(running(process) for process in processes):
-            gone = passed
+            gone = time.monotonic() - begun
         if not free and child not in running_children(services):
-            free = passed
+            free = time.monotonic() - begun
+        if time.monotonic() - begun > SECONDS:
+            raise SystemExit(f"not ended in {SECONDS:.0f} s: {services.state(child)}, {processes}")
         time.sleep(POLL)
     return gone, free
 
