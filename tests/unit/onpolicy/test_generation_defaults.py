@@ -6,8 +6,6 @@ then not the trainer's, and evaluation decodes another distribution than it says
 
 import json
 import shutil
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from reasoner.engines.transformers_engine import TransformersEngine
 from reasoner.onpolicy.logprobs import token_logprobs
 from reasoner.onpolicy.served import ServedEngine, ServedSettings
 from reasoner.records import GenerationRequest, Sampling
+from tests.support.json_server import json_server
 from tests.support.tiny_llama import make_adapter
 
 DEFAULTS = {
@@ -74,35 +73,17 @@ def engine_ids(base: Path, prompt: str) -> list[int]:
 def test_a_server_is_told_what_it_would_fill_in(base: Path) -> None:
     bodies: list[dict[str, Any]] = []
 
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._send({"data": [{"id": "base"}]})
+    def answer(path: str, body: Any) -> Any:
+        if body is None:
+            return {"data": [{"id": "base"}]}
+        bodies.append(body)
+        choice = {"text": "x", "finish_reason": "stop"}
+        return {"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
 
-        def do_POST(self) -> None:
-            bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            choice = {"text": "x", "finish_reason": "stop"}
-            self._send({"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 1}})
-
-        def _send(self, value: Any) -> None:
-            body = json.dumps(value).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Nothing on the terminal."""
-
-    made = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=made.serve_forever, daemon=True).start()
-    try:
-        engine = ServedEngine(ServedSettings(f"http://127.0.0.1:{made.server_address[1]}", "base", base))
+    with json_server(answer) as url:
+        engine = ServedEngine(ServedSettings(url, "base", base))
         list(engine.generate(asked()))
         engine.close()
-    finally:
-        made.shutdown()
-        made.server_close()
     assert bodies and all(
         (b["top_p"], b["top_k"], b["min_p"], b["repetition_penalty"]) == (1.0, -1, 0.0, 1.0) for b in bodies
     )

@@ -4,16 +4,14 @@ Wrong if a server that says nothing, or says `cpu`, gets mixed batches: vLLM's C
 requests with the adapter's weights, without an error.
 """
 
-import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from reasoner.onpolicy.served import ServedEngine, ServedSettings
+from tests.support.json_server import json_server
 
 MODELS = {"data": [{"id": "base"}]}
 
@@ -22,29 +20,11 @@ MODELS = {"data": [{"id": "base"}]}
 def server(info: str | None) -> Iterator[str]:
     """What a guest asks first; `info` is the configuration that vLLM tells in its development mode, None is 404."""
 
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            found = {"/health": {}, "/v1/models": MODELS, "/version": {"version": "0.31.0"}}
-            if info is not None:
-                found["/server_info"] = {"vllm_config": info}
-            body = json.dumps(found.get(self.path, {})).encode()
-            self.send_response(200 if self.path in found else 404)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Nothing on the terminal."""
-
-    made = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    thread = threading.Thread(target=made.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{made.server_address[1]}"
-    finally:
-        made.shutdown()
-        made.server_close()
+    found = {"/health": {}, "/v1/models": MODELS, "/version": {"version": "0.31.0"}}
+    if info is not None:
+        found["/server_info"] = {"vllm_config": info}
+    with json_server(lambda path, _: found.get(path)) as url:
+        yield url
 
 
 @pytest.mark.parametrize(
