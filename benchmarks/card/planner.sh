@@ -8,9 +8,10 @@
 # OUT    folder for what is small: reports, evaluations with every plan, metrics, logs, the adapter in bfloat16
 #
 # Environment: DEADLINE (minutes from now, default 9), STEPS of GRPO (default 100), RUNS (default planner-grpo, which holds
-# the warm start; planner-sft evaluates it alone), SEED (default 0), PIECES (such as 15M: OUT once more as archives in
-# pieces, each adapter in one of its own), SMALL=1 (a rehearsal with a small model and generated training problems on
-# the CPU, on ENGINE, default vllm_cpu), SHOW=1 (print the commands, run nothing), REASONER_HOME, PYTHON.
+# the warm start; planner-sft evaluates it alone), SETTINGS_TOO (further key=value, split at spaces), SEED (default 0),
+# PIECES (such as 15M: OUT once more as archives in pieces, each adapter in one of its own), SMALL=1 (a rehearsal with a
+# small model and generated training problems on the CPU, on ENGINE, default vllm_cpu), SHOW=1 (print the commands, run
+# nothing), REASONER_HOME, PYTHON.
 #
 # It ends at the deadline with status 3, and the same command goes on; on another machine with what docs/operations.md
 # names. Status 0: all is complete.
@@ -32,12 +33,13 @@ else
   RUNS=${RUNS:-planner-grpo}
   SETTINGS=(data=gsm8k "data.pool.gsm8k.path=$DATA/gsm8k_train.jsonl" data.pool.gsm8k.limit=1000
     "data.evaluation.gsm8k.path=$DATA/gsm8k_test.jsonl" "${CARD_ENGINE[@]}" engine.options.max_model_len=3072
-    grpo.engine.gpu_memory_utilization=0.35 grpo.gradient_checkpointing=false worker.decoding.max_tokens=384
-    sft.samples=2 sft.min_parse_rate=0.85 sft.train.epochs=3
+    engine.options.max_num_seqs=512 grpo.engine.gpu_memory_utilization=0.35 grpo.gradient_checkpointing=false
+    worker.decoding.max_tokens=384 sft.samples=2 sft.min_parse_rate=0.85 sft.train.epochs=3
     grpo.lr=2e-5 grpo.max_prompt_length=768 grpo.max_completion_length=256
     grpo.logging_steps=1 grpo.save_steps=5 "grpo.max_steps=${STEPS:-100}" evaluation.decoding.max_tokens=256)
 fi
 
 for name in $RUNS; do
-  within "$PYTHON" -m flows.cli run "$name" model=local "model.path=$MODEL" "seed=$SEED" "${SETTINGS[@]}"
+  # shellcheck disable=SC2086 # several words
+  within "$PYTHON" -m flows.cli run "$name" model=local "model.path=$MODEL" "seed=$SEED" "${SETTINGS[@]}" ${SETTINGS_TOO:-}
 done
