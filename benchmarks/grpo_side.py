@@ -37,6 +37,8 @@ ASK = "Solve the problem step by step. End with: The answer is NUMBER.\n\n"
 LOADED = re.compile(r"Model loading took ([\d.]+) GiB")
 SPARE = 64
 """Tokens of context beyond prompt and completion."""
+SYNC_WRITE, SYNC_ENGINE = "sync_write", "sync_engine"
+"""What sync is made of: the adapter off the trainer and into a file, the file into the engine."""
 
 
 class Side:
@@ -170,6 +172,8 @@ class Ours(Side):
                 processing_class=tokenizer, rollout_func=hook,
             )  # fmt: skip
             self.prompts = [row["prompt"] for row in rows][: given["prompts"]]
+            timed(self.sampler._folder, "write", self.parts, SYNC_WRITE)
+            timed(self.sampler._engine, "load_adapter", self.parts, SYNC_ENGINE)
             self.serve(self.trainer)
 
     def prepare(self, sleep: bool) -> None:
@@ -201,18 +205,24 @@ class Ours(Side):
         sampler.rest()
         asleep = device_memory()
         sampler.wake()
-        cold_again, woken = [[s.token_ids for s in sampler.sample(asked)] for _ in range(2)]
+        woken = [self._rested(asked) for _ in range(2)]
         return {
             "step_0_difference": steps[0], "differences": [s["mean"] for s in steps],
             "difference_before_update": same, "difference_old_adapter": old, "difference_new_adapter": new,
             "samples_with_new_adapter": new < old / 4, "base_same_tokens": after == before,
-            "base_same_tokens_after_sleep": woken == before,
-            "base_same_tokens_cold_after_sleep": cold_again == cold,
-            "base_same_answers_cold_and_warm": sum(a == b for a, b in zip(cold, before, strict=True)) / len(cold),
+            "base_same_answers": {
+                "cold, warm": alike(cold, before), "cold, cold after a sleep": alike(cold, woken[0]),
+                "cold after a sleep, cold after another": alike(*woken),
+            },
             "base_tokens": sum(map(len, before)),
             "trainer_base_changed": self.base_moved(model), "device_asleep": asleep, "device_awake": device_memory(),
             "engine_restarts": sampler.restarts,
         }  # fmt: skip
+
+    def _rested(self, asked: list[GenerationRequest]) -> list[tuple[int, ...]]:
+        """The answers' tokens after a sleep, with an empty prefix cache."""
+        self.sampler.rest()
+        return [sample.token_ids for sample in self.sampler.sample(asked)]
 
     def _ask(self, adapter: str, text: str, temperature: float) -> GenerationRequest:
         sampling = Sampling(temperature, max_tokens=min(64, self.given["tokens"]))
@@ -267,6 +277,11 @@ class Trl(Side):
     def check(self) -> dict[str, Any]:
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         return {"trainer_base_changed": self.base_moved(model)}
+
+
+def alike(ours: list[tuple[int, ...]], others: list[tuple[int, ...]]) -> float:
+    """The share of answers with the same tokens."""
+    return sum(a == b for a, b in zip(ours, others, strict=True)) / len(ours)
 
 
 def source(path: str | None, count: int) -> SourceConfig:

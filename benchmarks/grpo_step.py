@@ -125,9 +125,14 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "tokens": statistics.median(row["tokens"] for row in rows),
         "parts": {n: round(statistics.median(row["parts"].get(n, 0.0) for row in rows), 4) for n in names},
         "other": round(statistics.median(row["other"] for row in rows), 4),
-        "sync_share": median_interval([row["parts"].get("sync", 0.0) / row["wall"] for row in rows]),
+        "sync_share": median_interval([sync(row["parts"]) / row["wall"] for row in rows]),
         "peak_gib": {k: max(row["memory"].get(k) or 0.0 for row in rows) for k in rows[0]["memory"]},
     }
+
+
+def sync(parts: dict[str, float]) -> float:
+    """Seconds of bringing the adapter to the engine, whichever part of it."""
+    return sum(seconds for name, seconds in parts.items() if name.startswith("sync"))
 
 
 def ratios(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> dict[str, Any]:
