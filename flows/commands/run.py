@@ -13,6 +13,7 @@ from flows.commands import plan, prefect_settings
 from flows.commands.embedded_server import await_server, server_trouble, start_embedded_server
 from flows.commands.pipelines import Pipeline, find
 from flows.commands.processes import read_url
+from reasoner.doctor import packages
 from reasoner.errors import InfrastructureError, ReasonerError, UsageError
 from reasoner.home import Home
 from reasoner.planning.plan import Plan
@@ -39,6 +40,7 @@ def run(name: str, overrides: list[str], remote: bool) -> None:
     if remote:
         _remote(name, overrides)
         return
+    packages.require()
     print(
         f"{name}: starting; everything is kept in {Home.from_environment().path}", file=sys.stderr, flush=True
     )

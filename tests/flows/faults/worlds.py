@@ -97,10 +97,14 @@ def make_smart(folder: Path, epochs: int = 1) -> list[str]:
 
 
 def make_planner(folder: Path) -> list[str]:
-    """A tiny model that has learnt to plan: warm start and GRPO, with the engine in a process of its own."""
+    """A tiny model that has learnt to plan: warm start and GRPO, with the engine in a process of its own.
+
+    The warm start has so many steps that a fault planted at one of them finds it at work still.
+    """
     from tests.flows.test_planner import overrides_of
 
-    return ["run", "planner-demo", *overrides_of(folder), "grpo.max_steps=4", "sft.train.save_steps=2"]
+    small = ["grpo.max_steps=4", "sft.train.epochs=20", "sft.train.save_steps=2"]
+    return ["run", "planner-demo", *overrides_of(folder), *small]
 
 
 def make_multiturn(folder: Path) -> list[str]:

@@ -7,12 +7,14 @@ advice, or if looking changes the machine.
 import json
 import os
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from reasoner.doctor import Check, State, examine, isolation, machine, packages
-from reasoner.errors import SandboxUnavailableError
+from reasoner.errors import SandboxUnavailableError, UsageError
 from reasoner.home import Home
 from reasoner.sandbox import Sandbox
 from reasoner.sandbox.selftest import Check as Wall
@@ -30,6 +32,19 @@ def test_installed_packages_are_told_with_their_version() -> None:
     checks = list(packages.needed())
     assert [c.name for c in checks] == [*packages.NEEDED, "vllm"]
     assert named(checks, "math-verify").detail == packages.installed("math-verify")
+
+
+def test_what_pyproject_names_is_needed() -> None:
+    project = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text())["project"]
+    assert sorted(packages.NEEDED) == sorted(Requirement(each).name for each in project["dependencies"])
+
+
+def test_a_run_is_refused_where_a_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    packages.require()
+    there = packages.installed
+    monkeypatch.setattr(packages, "installed", lambda name: None if name == "datasketch" else there(name))
+    with pytest.raises(UsageError, match=r"not installed in .*: datasketch; run `make install`"):
+        packages.require()
 
 
 def test_a_missing_package_is_missing_and_a_missing_vllm_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
