@@ -1,12 +1,13 @@
 """What sending an adapter to the engine takes, by part: read off the trainer, write, read and activate in vLLM.
 
     python benchmarks/adapter_sync.py MODEL_FOLDER [--rank 16] [--repeats 10] [--profile] [--out F]
-        [--options '{"gpu_memory_utilization": 0.3}']
+        [--options '{"gpu_memory_utilization": 0.3}'] [--rested]
 
 The trainer's model and the engine stand in one process, so that `--profile` can name the functions in which vLLM spends
 the time of one more send. Every repeat sends new weights under the same name, as a training does, and has a token
 generated with them. The first send, which fills caches, is reported apart. In turn with ours, PEFT's own way of reading
-the adapter off the trainer is timed, a copy a tensor (`by_peft`, and the ratio).
+the adapter off the trainer is timed, a copy a tensor (`by_peft`, and the ratio). With `--rested` the engine sleeps and
+wakes before every send, outside its time, as where trainer and engine take turns on a card.
 
 Covers one adapter on one card. Does not cover the wire to an engine in a process of its own, which carries a path only.
 """
@@ -45,14 +46,17 @@ def main(arguments: list[str]) -> int:
     cuda = torch.cuda.is_available()
     dtype = "bfloat16" if cuda else "float32"
     options = json.loads(given.options)
+    options |= {"enable_sleep_mode": True} if given.rested else {}
     settings = EngineSettings(
         "vllm", given.model, dtype, adapters=True, max_lora_rank=given.rank, options=options
     )
     engine = build_engine(settings)
     model = trainer_model(given.model, dtype, given.rank, "cuda" if cuda else "cpu")
     with AdapterFolder() as folder:
-        sends = [send(engine, model, folder) for _ in range(given.repeats + 1)]
+        sends = [send(engine, model, folder, given.rested) for _ in range(given.repeats + 1)]
         path = folder.write(NAME, model)
+        if given.rested:
+            rest(engine)
         profile = functions_of(lambda: engine.load_adapter(NAME, path)) if given.profile else None
     sent = adapter_tensors(model, "default", "bfloat16").values()
     result: dict[str, Any] = {
@@ -76,9 +80,18 @@ def trainer_model(folder: Path, dtype: str, rank: int, device: str) -> Any:
     return get_peft_model(base, Peft(r=rank, lora_alpha=2 * rank, target_modules=modules)).to(device)
 
 
-def send(engine: PolicyEngine, model: Any, folder: AdapterFolder) -> dict[str, float]:
+def rest(engine: PolicyEngine) -> None:
+    """Give the card back and take it again."""
+    engine.sleep()
+    engine.wake()
+
+
+def send(engine: PolicyEngine, model: Any, folder: AdapterFolder, rested: bool) -> dict[str, float]:
     """Seconds of each part of one send of changed weights."""
     import torch
+
+    if rested:
+        rest(engine)
 
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -127,6 +140,7 @@ def arguments_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--options", default="{}", help="options of the engine as JSON")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--rested", action="store_true", help="a sleep before every send")
     parser.add_argument("--out", type=Path)
     return parser.parse_args(arguments)
 

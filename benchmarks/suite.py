@@ -94,6 +94,8 @@ CARD = (
     Bench("grpo_sleep", ("grpo_step.py", "{model}", "--data", "{data}", "--sides", "ours", "--repeats", "2"), 240),
     Bench("adapter_sync", ("adapter_sync.py", "{model}", "--profile", "--options",
                            '{"gpu_memory_utilization":0.3,"enforce_eager":true}'), 120),
+    Bench("adapter_sync_rested", ("adapter_sync.py", "{model}", "--profile", "--rested", "--options",
+                                  '{"gpu_memory_utilization":0.3,"enforce_eager":true}'), 120),
     Bench("planner_step", ("planner_step.py", "{model}", "--data", "{data}", "--shapes", "4x8x4", "--given-plans",
                            "--serial-calls", "8", "--worker-tokens", "256", "--repeats", "3",
                            "--options", DECODE_ONLY), 300),

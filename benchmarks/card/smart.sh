@@ -36,7 +36,6 @@ else
   # records in one micro-batch, since a step of 16 waits for the host; lr as the original's 2e-4 times the root of 2.
   SETTINGS=(data=gsm8k "data.pool.gsm8k.path=$DATA/gsm8k_train.jsonl" data.validation=0.08 few_shot.layout=chat
     compute=gpu80gb compute.micro_batch=32 engine.options.max_num_seqs=512 engine.options.max_model_len=2560
-    'engine.options.compilation_config={mode:0,cudagraph_mode:FULL,max_cudagraph_capture_size:1024}'
     epoch1.max_records=3000 epoch1.refine_pairs=one_random epoch2.keep_per_strategy=2 epoch2.max_records=9000
     train.batch_size=32 train.grad_accum=1 train.lr=3e-4 train_later.lr=2e-4 train.save_steps=50
     evaluation.second_turn=last)

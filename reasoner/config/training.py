@@ -90,6 +90,8 @@ class ComputeConfig(Section):
     the process that uses it."""
     engine_memory: float = Field(default=0.85, gt=0, le=1)
     """Share of the card's memory that vLLM takes (read by configs/engine/vllm.yaml)."""
+    engine_compilation: dict[str, str | int] = Field(default_factory=dict)
+    """vLLM's compilation_config on this card (read by configs/engine/vllm.yaml); empty leaves vLLM's own."""
     one_card: bool = False
     """Training that samples as it goes and its engine share one card: the engine sleeps while the optimiser works."""
     processes: int = Field(default=1, ge=1)
