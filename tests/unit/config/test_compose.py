@@ -1,11 +1,13 @@
 """Configurations: every file loads, overrides arrive, mistakes name what was meant."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from reasoner.config import compose
+from reasoner.config.base import Section
 from reasoner.config.kinds import method_of, section_of
 from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.config.smart import SmartConfig
@@ -137,3 +139,14 @@ def test_a_key_is_taken_away_with_a_tilde() -> None:
         load(mixed, "~data.evaluation.swamp", name="smart-epoch2")
     with pytest.raises(ConfigurationError, match=r"Did you mean 'data\.evaluation'"):
         load(mixed, "~data.evalution.svamp", name="smart-epoch2")
+
+
+def test_what_is_composed_once_is_composed_anew_when_a_file_has_changed(tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    file.write_text("a: 1\n")
+    first = compose.compose("one", [], tmp_path, Section)
+    first["a"] = 5  # the caller's own
+    assert compose.compose("one", [], tmp_path, Section) == {"a": 1}
+    file.write_text("a: 2\n")
+    os.utime(file, ns=(1, file.stat().st_mtime_ns + 1))
+    assert compose.compose("one", [], tmp_path, Section) == {"a": 2}

@@ -29,6 +29,17 @@ def test_wilson_known_values(k: int, n: int, low: float, high: float) -> None:
     assert wilson(k, n) == pytest.approx((low, high), abs=2e-6)
 
 
+@given(
+    kn=st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))),
+    confidence=st.floats(0.5, 0.999),
+)
+def test_wilson_says_what_scipy_says(kn: tuple[int, int], confidence: float) -> None:
+    from scipy.stats import binomtest
+
+    theirs = binomtest(*kn).proportion_ci(confidence_level=confidence, method="wilson")
+    assert wilson(*kn, confidence) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+
+
 def test_wilson_without_trials_knows_nothing() -> None:
     assert wilson(0, 0) == (0.0, 1.0)
     assert estimate(0, 0).value is None
