@@ -66,7 +66,7 @@ def test_it_says_how_it_is_called(tmp_path: Path) -> None:
     assert done.returncode == 2 and "benchmarks/card/planner.sh MODEL DATA OUT" in done.stderr
 
 
-@pytest.mark.parametrize("script", ["multiturn.sh", "planner.sh", "smart.sh"])
+@pytest.mark.parametrize("script", ["multiturn.sh", "pair.sh", "planner.sh", "smart.sh"])
 def test_it_can_be_called_as_it_says(script: str) -> None:
     assert os.access(CARD / script, os.X_OK)
 
@@ -155,6 +155,27 @@ def test_the_last_of_several_runs_is_one_table_of_them_all_from_the_cache(tmp_pa
     main, variants = load_variants("smart-epoch2", last)
     together = {"smart-epoch2": main, **{f"smart-{name}": config for name, config in variants.items()}}
     assert {name: config.model_copy(update={"variants": {}}) for name, config in together.items()} == alone
+
+
+def test_two_cards_make_the_same_runs_as_one(tmp_path: Path) -> None:
+    pair = shown("pair.sh", tmp_path, FIRST="smart-epoch2", SECOND="smart-rft smart-shuffled-labels")
+    assert pair == shown("smart.sh", tmp_path, RUNS=RUNS)
+
+
+def test_two_cards_tell_the_worse_end_and_make_no_table_then(tmp_path: Path) -> None:
+    """A Python that fails on the second card alone."""
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/bash\n[ "$CUDA_VISIBLE_DEVICES" != 7 ]\n'
+    )
+    python.chmod(0o755)
+    done = subprocess.run(
+        ["bash", str(CARD / "pair.sh"), str(tmp_path), str(tmp_path), str(tmp_path / "out")],
+        capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHON": str(python), "CARDS": "3 7", "REASONER_HOME": str(tmp_path / "home")},
+    )  # fmt: skip
+    assert done.returncode == 1 and "second.log" in done.stderr
+    assert not (tmp_path / "out" / "table").exists()
 
 
 def test_settings_are_chosen_without_the_test_set(tmp_path: Path) -> None:
