@@ -191,11 +191,14 @@ class SmartGrpoConfig(GrpoConfig):
     """GRPO on top of the last epoch, with first attempts' verdicts as reward (METHODS 1.3). Off by default."""
 
     enabled: bool = False
+    """Whether it is done."""
     lr: float = Field(default=2e-5, gt=0)
     max_steps: int = Field(default=200, ge=1)
+    """Optimiser steps."""
     max_samples: int | None = Field(default=None, ge=1)
     """Training questions, chosen by hash and seed; unset takes all."""
     save_steps: int = Field(default=25, ge=1)
+    """Optimiser steps between checkpoints."""
 
 
 class ControlConfig(Section):

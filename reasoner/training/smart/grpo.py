@@ -10,7 +10,7 @@ from typing import Any
 from reasoner.ids import canonical
 from reasoner.methods.smart.reward import VerdictReward
 from reasoner.prompts import ChatRenderer, load_template
-from reasoner.records import Problem
+from reasoner.records import Problem, Strategy
 from reasoner.sandbox import Sandbox
 from reasoner.stages.policy import turn
 from reasoner.stages.verdicts import judged, stop_if_unscored
@@ -22,7 +22,7 @@ from reasoner.verifiers import solutions
 
 PROGRAM = "reasoner.training.smart.grpo"
 CURVES = (
-    "reward", "correct", "cot", "sub", "pot", "no_strategy", "truncated", "tokens", "groups_used",
+    "reward", "correct", *(s.value for s in Strategy), "no_strategy", "truncated", "tokens", "groups_used",
     "sampler_trainer_difference", "kl",
 )  # fmt: skip
 
