@@ -14,8 +14,10 @@ import pytest
 
 from flows.smart import smart
 from reasoner.errors import SandboxUnavailableError
+from reasoner.home import Home
 from reasoner.prompts import few_shot_prompt, load_exemplars
 from reasoner.records import Strategy
+from reasoner.report.html.build import build
 from reasoner.sandbox import Sandbox
 from reasoner.stages.report import read as read_report
 from reasoner.store import Store, open_ref
@@ -102,8 +104,9 @@ def test_it_adds_a_model_and_a_row_and_changes_nothing_before_it(home: Path, wor
     results = {f: json.loads((f / "result.json").read_text()) for f in (home / "runs").iterdir()}
     folder = next(f for f, found in results.items() if found["report"]["digest"] == more.digest)
     assert results[folder]["model"]["digest"] == merged["merge grpo"].digest, "it is the run's result"
-    page = (folder / "report.html").read_text()
-    assert "GRPO: reward" in page and "GRPO: strategies" in page and "GRPO, responses while training" in page
+    page, collection = build(folder, Home(home))
+    assert {"GRPO: reward", "GRPO: strategies"} <= {chart.title for chart in page.charts}
+    assert "GRPO, responses while training" in {row.arm for row in collection.rows}
 
     both = digests(home)
     assert smart("smart-demo", [*world, *GRPO]) == more
