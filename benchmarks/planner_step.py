@@ -42,22 +42,21 @@ from paced import (
     write,
 )  # fmt: skip
 
-from reasoner.config.planner import GrpoConfig, RewardConfig, WorkerConfig
+from reasoner.config.planner import PlannerGrpoConfig, RewardConfig, WorkerConfig
 from reasoner.config.smart import EngineConfig, LoraConfig, SamplingConfig
 from reasoner.methods.planner.independence import packaged_folder
 from reasoner.methods.planner.plan import Plan
-from reasoner.methods.planner.prompts import load_prompts
 from reasoner.onpolicy.parts import Parts, device_parts
 from reasoner.problems import load_problems
-from reasoner.prompts import ChatRenderer
 from reasoner.records import Completion, GenerationRequest
 from reasoner.tracking import Run
 from reasoner.training import runtime
+from reasoner.training.grpo import program, questions
+from reasoner.training.grpo.journal import Journal
+from reasoner.training.grpo.sampling import Sampling
 from reasoner.training.micro_batch import Batch
-from reasoner.training.planner import grpo, questions
-from reasoner.training.planner.journal import Journal
-from reasoner.training.planner.sampling import Sampling
-from reasoner.training.planner.spec import GrpoSpec
+from reasoner.training.planner import grpo
+from reasoner.training.planner.spec import PlannerGrpoSpec
 
 BAR = 5.0
 SHARED, SERIAL = "worker_shared", "worker_serial"
@@ -165,17 +164,17 @@ def spread(rows: Sequence[Any], count: int) -> list[Any]:
     )
 
 
-def make_spec(given: argparse.Namespace, room: Path, shape: Sequence[int], cuda: bool) -> GrpoSpec:
+def make_spec(given: argparse.Namespace, room: Path, shape: Sequence[int], cuda: bool) -> PlannerGrpoSpec:
     """The product's settings in the given shape."""
     batch, accum, group = shape
     options: dict[str, Any] = {"max_model_len": given.context, **json.loads(given.options)}
-    return GrpoSpec(
+    return PlannerGrpoSpec(
         base=given.model.resolve(), base_name=given.model.name, rows=room / "unused", output=room / "out",
         work=room / "work", start=given.adapter, prompts=given.prompts, device="cuda" if cuda else "cpu",
         engine=EngineConfig(options=options),
         worker=WorkerConfig(decoding=SamplingConfig(max_tokens=given.worker_tokens)),
         reward=RewardConfig(independence_weight=0.3 if packaged_folder() else 0.0),
-        grpo=GrpoConfig(
+        grpo=PlannerGrpoConfig(
             batch_size=batch, grad_accum=accum, num_generations=group, max_steps=10_000, save_steps=10_000,
             max_prompt_length=given.prompt_tokens, max_completion_length=given.tokens, gradient_checkpointing=True,
             lora=LoraConfig(modules=MODULES), engine={"gpu_memory_utilization": given.share} if cuda else {},
@@ -188,7 +187,7 @@ def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
     runtime.prepare_process(None)
     cuda = device_memory() is not None
     shapes = [tuple(map(int, word.split("x"))) for word in given.shapes.split(",")]
-    first = grpo.settled(make_spec(given, room, shapes[0], cuda), "cuda" if cuda else "cpu")
+    first = program.settled(make_spec(given, room, shapes[0], cuda), "cuda" if cuda else "cpu")
     first.work.mkdir(parents=True, exist_ok=True)
     tokenizer, parts = runtime.load_tokenizer(first.base), device_parts()
     memory: dict[str, Any] = {"device_before": device_memory()}
@@ -204,7 +203,7 @@ def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
         result: dict[str, Any] = {"machine": machine(), "memory_gib": memory, "shapes": found}
         try:
             for word, shape in zip(found, shapes, strict=True):
-                spec = grpo.settled(make_spec(given, room, shape, cuda), first.device)
+                spec = program.settled(make_spec(given, room, shape, cuda), first.device)
                 steps(given, spec, sampling, both, parts, tokenizer, found[word])
                 gc.collect()
         except KeyboardInterrupt:
@@ -213,17 +212,16 @@ def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
 
 
 def steps(
-    given: argparse.Namespace, spec: GrpoSpec, sampling: Sampling, both: BothWays, parts: Parts, tokenizer: Any,
+    given: argparse.Namespace, spec: PlannerGrpoSpec, sampling: Sampling, both: BothWays, parts: Parts, tokenizer: Any,
     rows: list[dict[str, Any]],
 ) -> None:  # fmt: skip
     """Append a row for each step of a shape but the first."""
-    prompts, renderer = load_prompts(spec.prompts), ChatRenderer(spec.base)
+    method = grpo.planner_method(spec)
     count = 2 * (given.repeats + 2) * spec.grpo.batch_size * spec.grpo.grad_accum // spec.grpo.num_generations
     problems = load_problems(source(given.data and str(given.data), count)).problems
-    found = questions.planner_rows(problems, prompts, renderer.render, tokenizer, spec.grpo.max_prompt_length)
-    job = grpo.make_job(
-        spec, spec.device, tokenizer, found, prompts, renderer, sampling, Journal(spec.work, 0, Run()), quiet, quiet
-    )  # fmt: skip
+    found = questions.prompted(problems, method.render, tokenizer, spec.grpo.max_prompt_length)
+    journal = Journal(spec.work, 0, Run(), method.name)
+    job = program.make_job(spec, method, found, sampling, journal, quiet, quiet)
     if given.given_plans:
         job.reward = GivenPlans(job.reward)
     trainer = job.trainer(Batch(spec.grpo.batch_size, spec.grpo.grad_accum), 0)

@@ -4,6 +4,8 @@ questions ─┬─ few-shot × strategy ─ verify ─┬─ analysis
 base model ┘                                └─ records ─ train ─ merge ─┬─ answer ─ verify ─ evaluation ─ report
                                                   └──── verify ─ sample, retry ─┘
 
+With `grpo.enabled` the model of the best epoch is then trained by GRPO, merged and answers as an epoch's does.
+
 A control is another way to make the records (`make_records`); a variant is the same picture with other settings.
 """
 
@@ -22,7 +24,7 @@ from tasks import smart as stages
 from tasks import smart_records as making
 from tasks.context import run_context
 from tasks.gpu import cancel_children
-from tasks.smart import Answered, Kind, Trained
+from tasks.smart import Answered, Kind, Step, Trained
 
 Refs = tuple[ArtifactRef, ...]
 
@@ -50,7 +52,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Learnt:
-    """A training of one or more epochs, and the one whose model is its result."""
+    """A training of one or more epochs, perhaps with GRPO after them, and the one whose model is its result."""
 
     epochs: tuple[Epoch, ...]
     best: Epoch
@@ -147,7 +149,36 @@ def learn(config: SmartConfig, given: Given, variant: str = "") -> Learnt:
         }
         epochs += (Epoch(Trained(label, records, adapter), model, answers),)
         if is_last:
-            return Learnt(epochs, epochs[best - 1], why)
+            break
+    result = epochs[best - 1]
+    if config.grpo.enabled:
+        result = reinforce(config, given, result, variant, kind)
+        epochs += (result,)
+    return Learnt(epochs, result, why)
+
+
+def reinforce(config: SmartConfig, given: Given, epoch: Epoch, variant: str, kind: Kind) -> Epoch:
+    """GRPO on top of an epoch's model: a fresh adapter, merged, and evaluated as the last epoch is."""
+    said = tuple(answered.turn1 for answered in epoch.answers.values())
+    stages.require_strategies(said, config.evaluation)
+    adapter = stages.train_grpo(
+        given.problems,
+        epoch.model,
+        config.grpo_here,
+        config.prompt,
+        config.verify,
+        config.engine,
+        config.seed,
+    )
+    records = epoch.trained.records
+    assert records is not None, "an epoch has records"
+    model = stages.merge(epoch.model, adapter, records, config.prompt, config.train.merge_dtype, "grpo")
+    label = variant or f"{config.control.prefix}grpo"
+    answers = {
+        name: evaluate(config, given, model, name, "grpo", True, label, kind)
+        for name in config.data.evaluation_names
+    }
+    return Epoch(Trained(label, None, adapter), model, answers)
 
 
 def learn_variants(
@@ -216,7 +247,7 @@ def evaluate(
     given: Given,
     model: ArtifactRef,
     name: str,
-    epoch: int,
+    epoch: Step,
     is_last: bool,
     label: str,
     kind: Kind,
@@ -236,7 +267,7 @@ def evaluate(
 
 
 def answer(
-    config: SmartConfig, given: Given, model: ArtifactRef, split: str, how: AskConfig, epoch: int
+    config: SmartConfig, given: Given, model: ArtifactRef, split: str, how: AskConfig, epoch: Step
 ) -> ArtifactRef:
     """The policy's greedy first attempts at one split, verified."""
     return stages.verify(stages.answer(given.problems, model, split, how, config.seed, epoch), config.verify)

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from reasoner.config.planner import (
-    GrpoConfig,
     PlannerEvaluationConfig,
+    PlannerGrpoConfig,
     PlannerPromptConfig,
     PublishConfig,
     RewardConfig,
@@ -88,7 +88,7 @@ def require_plans(out: Draft, runs: ArtifactRef, min_parse_rate: float) -> None:
 
 @stage("planner-grpo", kind="adapter", version=2, gpu=True, external=prompt_text)
 def train_grpo(
-    out: Draft, problems: ArtifactRef, model: ArtifactRef, start: ArtifactRef | None, grpo: GrpoConfig,
+    out: Draft, problems: ArtifactRef, model: ArtifactRef, start: ArtifactRef | None, grpo: PlannerGrpoConfig,
     worker: WorkerConfig, reward: RewardConfig, engine: EngineConfig, wandb: WandbConfig, prompt: PlannerPromptConfig,
     seed: int,
 ) -> None:  # fmt: skip

@@ -17,6 +17,7 @@ from reasoner.config.smart import (
     FewShotConfig,
     ModelConfig,
     PromptConfig,
+    SmartGrpoConfig,
     SmartVerifyConfig,
     TrainConfig,
 )
@@ -50,18 +51,27 @@ class Answered:
     each: ArtifactRef | None = None
 
 
+Step = int | Literal["grpo"]
+"""An epoch's number, or what comes after the last one."""
+
+
+def step_label(step: Step) -> str:
+    """`epoch 2`, or `grpo`."""
+    return f"epoch {step}" if isinstance(step, int) else step
+
+
 def answer_label(arguments: dict[str, Any]) -> str:
     """Tells the pass with every strategy forced from the one in which the policy chooses."""
     forced = " each strategy" if arguments["how"].choice == "each" else ""
-    return f"epoch {arguments['epoch']} {arguments['split']}{forced}"
+    return f"{step_label(arguments['epoch'])} {arguments['split']}{forced}"
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """One training: its records and its adapter."""
+    """One training: its records, if it learns from any, and its adapter."""
 
     label: str
-    records: ArtifactRef
+    records: ArtifactRef | None
     adapter: ArtifactRef
 
 
@@ -84,6 +94,11 @@ def exemplars(arguments: dict[str, Any]) -> Any:
 def verifier_version(_: dict[str, Any]) -> int:
     """How answers are judged belongs to the key of the stage that judges."""
     return solutions.VERSION
+
+
+def prompt_and_verifier(arguments: dict[str, Any]) -> Any:
+    """Training by verdicts depends on both."""
+    return [prompt_text(arguments), verifier_version(arguments)]
 
 
 @stage("problems", kind="problems", version=1, external=data_files)
@@ -173,10 +188,30 @@ def train(
     )
 
 
-@stage("merge", kind="model", version=1, gpu=True, label=lambda a: f"epoch {a['epoch']}")
+@stage("grpo", kind="adapter", version=1, gpu=True, external=prompt_and_verifier)
+def train_grpo(
+    out: Draft, problems: ArtifactRef, model: ArtifactRef, grpo: SmartGrpoConfig, prompt: PromptConfig,
+    verify: SmartVerifyConfig, engine: EngineConfig, seed: int,
+) -> None:  # fmt: skip
+    """Train a fresh adapter on the training questions with GRPO, paid by the verdict on first attempts."""
+    asked = questions.read(open_ref(problems), questions.TRAIN)
+    out.metadata |= training.train_grpo(
+        out.path,
+        bench(),
+        asked,
+        folder_of(model),
+        grpo=grpo,
+        prompt=prompt,
+        verify=verify,
+        engine=engine,
+        seed=seed,
+    )
+
+
+@stage("merge", kind="model", version=1, gpu=True, label=lambda a: step_label(a["epoch"]))
 def merge(
     out: Draft, model: ArtifactRef, adapter: ArtifactRef, records: ArtifactRef, prompt: PromptConfig, dtype: Dtype,
-    epoch: int,
+    epoch: Step,
 ) -> None:  # fmt: skip
     """Merge the adapter into its base and check that the two answer alike."""
     out.metadata |= training.merge(
@@ -186,7 +221,7 @@ def merge(
 
 @stage("answer", kind="completions", version=2, gpu=True, external=prompt_text, label=answer_label)
 def answer(
-    out: Draft, problems: ArtifactRef, model: ArtifactRef, split: str, how: AskConfig, seed: int, epoch: int
+    out: Draft, problems: ArtifactRef, model: ArtifactRef, split: str, how: AskConfig, seed: int, epoch: Step
 ) -> None:
     """The policy's first attempts at every question of a split: one, or one a strategy where `how` forces them."""
     asked = questions.read(open_ref(problems), split)
@@ -194,10 +229,10 @@ def answer(
 
 
 @stage("answer-again", kind="completions", version=1, gpu=True,
-       external=prompt_text, label=lambda a: f"epoch {a['epoch']} {a['split']}")  # fmt: skip
+       external=prompt_text, label=lambda a: f"{step_label(a['epoch'])} {a['split']}")  # fmt: skip
 def answer_again(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, split: str, turn1: ArtifactRef, how: AskConfig, seed: int,
-    epoch: int,
+    epoch: Step,
 ) -> None:  # fmt: skip
     """A second attempt at every question of a split, right or wrong, told what the first tried."""
     asked, first = questions.read(open_ref(problems), split), verdicts.read([open_ref(turn1)])
@@ -242,7 +277,7 @@ def report(
 ) -> None:  # fmt: skip
     """The run as a page: headline tables, records, losses, what was left out."""
     about = {"base model": folder_of(base).name, "base digest": base.digest[:16], **facts}
-    sets = [(t.label, open_ref(t.records), open_ref(t.adapter)) for t in trained]
+    sets = [(t.label, open_ref(t.records) if t.records else None, open_ref(t.adapter)) for t in trained]
     reporting.write(
         out.path, title, about, open_ref(problems), open_ref(analysis), folders(evaluations), sets, failed,
         open_ref(clean) if clean else None,

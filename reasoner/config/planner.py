@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from reasoner.config.base import Section
 from reasoner.config.contamination import ContaminationConfig
 from reasoner.config.data import DataConfig
+from reasoner.config.grpo import GrpoConfig
 from reasoner.config.smart import (
     ComputeConfig,
     Dtype,
@@ -95,67 +96,12 @@ class SftPlannerConfig(Section):
     train: TrainConfig = TrainConfig(lr=1e-4, epochs=2.0, lora=LoraConfig(dropout=0.05))
 
 
-class GrpoConfig(Section):
-    """GRPO. A step has `batch_size × grad_accum` completions, which are whole groups of `num_generations`."""
+class PlannerGrpoConfig(GrpoConfig):
+    """GRPO of the planner."""
 
     enabled: bool = True
     warm_start: bool = True
     """Begin with the supervised adapter, where `sft.enabled` made one."""
-    lr: float = Field(default=1e-5, gt=0)
-    warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
-    scheduler: Literal["linear", "cosine", "constant", "constant_with_warmup"] = "linear"
-    batch_size: int = Field(default=8, ge=1)
-    """Completions a micro-step."""
-    grad_accum: int = Field(default=8, ge=1)
-    max_steps: int = Field(default=500, ge=1)
-    num_generations: int = Field(default=8, ge=2)
-    temperature: float = Field(default=1.0, gt=0)
-    max_prompt_length: int = Field(default=1024, ge=8)
-    """Questions whose planner prompt has more tokens are left out and counted."""
-    max_completion_length: int = Field(default=512, ge=1)
-    max_samples: int | None = Field(default=1000, ge=1)
-    """Training questions, chosen by hash and seed; unset takes all."""
-    loss: Literal["dapo", "dr_grpo", "grpo", "bnpo"] = "dapo"
-    beta: float = Field(default=0.0, ge=0)
-    """Weight of the KL to the start; 0 loads no reference."""
-    epsilon_high: float | None = Field(default=None, gt=0)
-    """Upper clipping bound (0.28 in DAPO); unset is 0.2 both ways."""
-    scale_rewards: Literal["group", "batch", "none"] = "group"
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    weight_decay: float = Field(default=0.0, ge=0)
-    lora: LoraConfig = LoraConfig(dropout=0.0)
-    """No dropout: with it the first step's policy is not the one that sampled."""
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
-    """`bf16` computes in bfloat16 autocast over float32 adapter weights; `auto` is that on an accelerator."""
-    load_in_4bit: bool = False
-    """Hold the base in NF4, as the original does. The trainer's own model then also samples, by transformers."""
-    gradient_checkpointing: bool = False
-    share_card: bool | None = None
-    """The engine sleeps while the optimiser works; unset goes by `compute.one_card`."""
-    engine: dict[str, Any] = Field(default_factory=dict)
-    """Engine options that differ while the trainer shares the card, such as `gpu_memory_utilization`."""
-    logging_steps: int = Field(default=10, ge=1)
-    save_steps: int = Field(default=100, ge=1)
-    save_total_limit: int = Field(default=3, ge=1)
-    gate: float | None = Field(default=None, gt=0)
-    """Largest difference of sampler and trainer at step 0 in nats a token; unset goes by the precision."""
-    example_rows: int = Field(default=4, ge=0)
-    """Rows a step in the table of examples."""
-
-    @property
-    def content_id(self) -> dict[str, Any]:
-        """Who holds the card when changes no result, so it counts in no stage's key."""
-        return self.model_dump(exclude={"share_card"})
-
-    @model_validator(mode="after")
-    def _whole_groups(self) -> "GrpoConfig":
-        step = self.batch_size * self.grad_accum
-        if step % self.num_generations:
-            raise ValueError(
-                f"a step has batch_size × grad_accum = {step} completions, which is no multiple of num_generations="
-                f"{self.num_generations}"
-            )
-        return self
 
 
 class WandbConfig(Section):
@@ -207,7 +153,7 @@ class PlannerConfig(Section):
     worker: WorkerConfig = WorkerConfig()
     reward: RewardConfig = RewardConfig()
     sft: SftPlannerConfig = SftPlannerConfig()
-    grpo: GrpoConfig = GrpoConfig()
+    grpo: PlannerGrpoConfig = PlannerGrpoConfig()
     merge_dtype: Dtype = "bfloat16"
     """Precision of the merged model's weights on disk."""
     evaluation: PlannerEvaluationConfig = PlannerEvaluationConfig()
@@ -217,10 +163,9 @@ class PlannerConfig(Section):
     publish: PublishConfig = PublishConfig()
 
     @property
-    def grpo_here(self) -> GrpoConfig:
+    def grpo_here(self) -> PlannerGrpoConfig:
         """The GRPO settings with what follows from `compute`."""
-        shared = self.compute.one_card if self.grpo.share_card is None else self.grpo.share_card
-        return self.grpo.model_copy(update={"share_card": shared})
+        return self.grpo.on(self.compute)
 
     @model_validator(mode="after")
     def _something_is_trained(self) -> "PlannerConfig":

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from reasoner.config.base import Section
 from reasoner.config.contamination import ContaminationConfig
 from reasoner.config.data import DataConfig
+from reasoner.config.grpo import GrpoConfig
 from reasoner.config.tracking import TrackingConfig
 from reasoner.config.training import ComputeConfig, TrainConfig
 from reasoner.config.training import Dtype as Dtype
@@ -186,6 +187,20 @@ class SmartVerifyConfig(VerifyConfig):
     `control=shuffled_labels`, whose names say nothing of the solution behind them."""
 
 
+class SmartGrpoConfig(GrpoConfig):
+    """GRPO on top of the last epoch, with first attempts' verdicts as reward (METHODS 1.3). Off by default."""
+
+    enabled: bool = False
+    """Whether it is done."""
+    lr: float = Field(default=2e-5, gt=0)
+    max_steps: int = Field(default=200, ge=1)
+    """Optimiser steps."""
+    max_samples: int | None = Field(default=None, ge=1)
+    """Training questions, chosen by hash and seed; unset takes all."""
+    save_steps: int = Field(default=25, ge=1)
+    """Optimiser steps between checkpoints."""
+
+
 class ControlConfig(Section):
     """What the records are made of instead of SMART's, to see what SMART's choice adds (METHODS 2.8, 5)."""
 
@@ -238,6 +253,7 @@ class SmartConfig(Section):
     train: TrainConfig = TrainConfig()
     train_later: dict[str, Any] = Field(default_factory=dict)
     """Training settings that differ in later epochs, by the names of `train` (for example `lr`)."""
+    grpo: SmartGrpoConfig = SmartGrpoConfig()
     verify: SmartVerifyConfig = SmartVerifyConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     contamination: ContaminationConfig = ContaminationConfig()
@@ -254,6 +270,20 @@ class SmartConfig(Section):
         if self.control.kind == "given_solutions" and self.epochs != 1:
             raise ValueError("control=given_solutions has nothing for a second epoch; set epochs=1")
         return self
+
+    @model_validator(mode="after")
+    def _grpo_trains_what_is_evaluated(self) -> "SmartConfig":
+        if self.grpo.enabled and self.evaluation.turn1 in ("each", "random"):
+            raise ValueError(
+                f"grpo.enabled trains a policy that chooses its strategy; evaluation.turn1={self.evaluation.turn1} "
+                "chooses for it"
+            )
+        return self
+
+    @property
+    def grpo_here(self) -> SmartGrpoConfig:
+        """The GRPO settings with what follows from `compute`."""
+        return self.grpo.on(self.compute)
 
     @property
     def verify_shown(self) -> SmartVerifyConfig:

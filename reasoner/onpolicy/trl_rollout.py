@@ -49,6 +49,7 @@ def rollout_func(
             "completion_ids": [list(sample.token_ids) for sample in samples],
             "logprobs": [list(sample.logprobs) for sample in samples],
             "finish": [sample.finish for sample in samples],
+            "text": [sample.text for sample in samples],
         }
 
     return rollout

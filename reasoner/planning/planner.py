@@ -7,12 +7,11 @@ many as it may write; half of the plans lead to the right answer.
 from collections.abc import Callable
 from typing import Any
 
+from reasoner.config.grpo import GrpoConfig
 from reasoner.config.smart import EngineConfig
-from reasoner.config.training import TrainConfig
 from reasoner.methods.planner.prompts import load_prompts
-from reasoner.planning import memory, roofline
+from reasoner.planning import grpo
 from reasoner.planning.estimate import Estimate, Scene
-from reasoner.planning.memory import TrainingShape
 from reasoner.planning.smart import CHAT, RIGHT, question_tokens, rows_of, small
 from reasoner.records import ArtifactRef
 
@@ -90,40 +89,13 @@ def arms(scene: Scene, arguments: Arguments) -> Estimate:
 def train_grpo(scene: Scene, arguments: Arguments) -> Estimate:
     """Every step generates for all of its completions, scores them once without and once with a gradient."""
     scene.engine = ""
-    grpo, engine = arguments["grpo"], arguments["engine"]
-    engine = engine.model_copy(update={"options": {**engine.options, **grpo.engine}})
-    each = grpo.batch_size * grpo.grad_accum
-    prompt = min(prompt_tokens(scene, arguments), grpo.max_prompt_length)
-    plans = float(grpo.max_steps * each)
-    step = {**arguments}
-    written, called = _carried_out(
-        scene, step, float(each), grpo.max_completion_length, engine, each / grpo.num_generations
-    )
-    length = prompt + min(PLAN, grpo.max_completion_length)
-    config = TrainConfig(
-        batch_size=grpo.batch_size, grad_accum=grpo.grad_accum, lora=grpo.lora, precision=grpo.precision,
-        gradient_checkpointing=grpo.gradient_checkpointing, nf4_above_gib=0 if grpo.load_in_4bit else None,
-        max_length=max(8, grpo.max_prompt_length + grpo.max_completion_length),
+    config: GrpoConfig = arguments["grpo"]
+    each = float(config.batch_size * config.grad_accum)
+    step = _carried_out(
+        scene, arguments, each, config.max_completion_length, grpo.engine_of(config, arguments["engine"]),
+        each / config.num_generations,
     )  # fmt: skip
-    shape: TrainingShape = scene.shape(config, length)
-    need = memory.training(scene.arch, shape, grpo.lora, scene.on_card)
-    learnt = roofline.training(
-        scene.arch, scene.speed.device, tokens=plans * length, seen_only=plans * length,
-        recompute=grpo.gradient_checkpointing,
-        share=scene.speed.share("train", "bf16" if shape.compute == "bfloat16" else "fp32"),
-    )  # fmt: skip
-    start = scene.speed.seconds("child")
-    adapter = scene.arch.lora_weights(grpo.lora) * 4
-    scene.engine = ""
-    return Estimate(
-        start + grpo.max_steps * (written.seconds + called.seconds) + learnt,
-        grpo.max_steps * (written.prompt_tokens + called.prompt_tokens),
-        grpo.max_steps * (written.new_tokens + called.new_tokens), round(plans * length),
-        need.device + written.device_bytes, need.host + written.host_bytes,
-        adapter * (1 + 3 * (grpo.save_total_limit + 1)), NOTES,
-        f"set grpo.batch_size={max(1, grpo.batch_size // 2)} grpo.grad_accum={grpo.grad_accum * 2}, "
-        "grpo.gradient_checkpointing=true or a lower grpo.engine.gpu_memory_utilization",
-    )  # fmt: skip
+    return grpo.training(scene, config, prompt_tokens(scene, arguments), PLAN, step, NOTES)
 
 
 def merge(scene: Scene, arguments: Arguments) -> Estimate:

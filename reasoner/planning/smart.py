@@ -8,7 +8,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from reasoner.config.grpo import GrpoConfig
 from reasoner.config.smart import AskConfig, FewShotConfig
+from reasoner.planning import grpo
 from reasoner.planning.estimate import Estimate, Scene
 from reasoner.prompts import few_shot_prompt, load_exemplars, load_template
 from reasoner.prompts.policy import COMPLETION
@@ -200,6 +202,22 @@ def train(scene: Scene, arguments: Arguments) -> Estimate:
     return _with(done, answer_tokens=facts.get("solution_tokens", ANSWER))
 
 
+def train_grpo(scene: Scene, arguments: Arguments) -> Estimate:
+    """Every step generates for all of its completions; a third of them is taken to be programs."""
+    scene.engine = ""
+    config: GrpoConfig = arguments["grpo"]
+    each = config.batch_size * config.grad_accum
+    prompt = policy_prompt(scene, arguments, arguments["prompt"].template)
+    answered = solution_tokens(scene, arguments)
+    sampled = scene.generation(
+        arguments["model"], grpo.engine_of(config, arguments["engine"]), sequences=each,
+        groups=each / config.num_generations, shared=0, own=prompt,
+        new=min(answered, config.max_completion_length), programs=1 / 3,
+    )  # fmt: skip
+    judged = scene.judging(each, each / 3)
+    return grpo.training(scene, config, prompt, answered, (sampled, judged), ())
+
+
 def merge(scene: Scene, arguments: Arguments) -> Estimate:
     facts = scene.facts(arguments["records"])
     return _with(scene.merging(), answer_tokens=facts.get("solution_tokens", ANSWER))
@@ -215,6 +233,6 @@ ESTIMATORS: dict[str, Callable[[Scene, Arguments], Estimate]] = {
     "verify": verify, "analysis": small(0.8), "sample": sample, "retry": retry, "answer": answer,
     "answer-again": answer_again, "records-epoch1": records_epoch1, "records-later": records_later,
     "records-rejected": records_rejected, "records-given": records_given, "shuffle-labels": shuffle_labels,
-    "train": train, "merge": merge, "gate": small(0.1), "convergence": small(0.1), "evaluation": small(0.5),
-    "report": small(0.5), "contamination": small(2.0), "clean-scores": small(0.3),
+    "train": train, "grpo": train_grpo, "merge": merge, "gate": small(0.1), "convergence": small(0.1),
+    "evaluation": small(0.5), "report": small(0.5), "contamination": small(2.0), "clean-scores": small(0.3),
 }  # fmt: skip

@@ -42,7 +42,7 @@ def examine(config: Any, folder: Path | None, device: str, refusals: Sequence[st
         yield _tried("packing", lambda: _packing(folder, train, device))
     if isinstance(config, PlannerConfig):
         yield _tried("one reward a completion", lambda: _rewards(config))
-    if isinstance(config, PlannerConfig) or not hasattr(config, "epoch1"):
+    if not hasattr(config, "epoch1") or config.grpo.enabled:
         yield _tried("log-probability drift", lambda: _drift(config, device))
 
 

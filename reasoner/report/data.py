@@ -73,6 +73,14 @@ class Loss(Section):
     note: str = ""
 
 
+class Curve(Section):
+    """How a training by reward went."""
+
+    label: str
+    points: tuple[dict[str, float], ...]
+    """Means over windows of steps, each under its last step: `step`, `reward`, shares of strategies, and the like."""
+
+
 class StageTime(Section):
     """One stage of the run."""
 
@@ -95,8 +103,13 @@ class RunReport(Section):
     """The few-shot attempts on the training questions."""
     records: tuple[RecordSet, ...] = ()
     losses: tuple[Loss, ...] = ()
+    curves: tuple[Curve, ...] = ()
     stages: tuple[StageTime, ...] = ()
     contamination: dict[str, Any] | None = None
     """Evaluation questions in the training pool: counts, matches, scores without them; unset where it was off."""
     left_out: tuple[str, ...] = ()
     """What was not used or not measured, one sentence each."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; a run without a training by reward is written as before there was one."""
+        return self.model_dump(mode="json", exclude=None if self.curves else {"curves"})

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.config.data import ColumnMap, SourceConfig
-from reasoner.config.planner import GrpoConfig, RewardConfig, WorkerConfig
+from reasoner.config.planner import PlannerGrpoConfig, RewardConfig, WorkerConfig
 from reasoner.config.smart import EngineConfig, LoraConfig, ModelConfig, SamplingConfig, TrainConfig
 from reasoner.errors import DataError, UsageError
 from reasoner.home import Home
@@ -30,7 +30,7 @@ from reasoner.store.rows import write_rows
 from reasoner.tracking import Tracking
 from reasoner.training.launch import run_sft
 from reasoner.training.planner.launch import run_grpo
-from reasoner.training.planner.spec import GrpoSpec
+from reasoner.training.planner.spec import PlannerGrpoSpec
 from reasoner.training.specs import SftSpec
 
 Progress = Callable[[dict[str, Any]], None]
@@ -59,7 +59,7 @@ class Beyond:
     """Of the code, for training_config.json."""
 
 
-def grpo_config(args: TrainingArgs) -> GrpoConfig:
+def grpo_config(args: TrainingArgs) -> PlannerGrpoConfig:
     """The original's settings in the terms of ours. Raises UsageError for a step that holds no whole groups."""
     step = args.batch_size * args.grad_accum
     if step % args.num_generations:
@@ -67,7 +67,7 @@ def grpo_config(args: TrainingArgs) -> GrpoConfig:
             f"--batch-size × --grad-accum = {step} completions a step, no multiple of --num-generations "
             f"{args.num_generations}"
         )
-    return GrpoConfig(
+    return PlannerGrpoConfig(
         lr=args.lr, warmup_ratio=args.warmup_ratio, batch_size=args.batch_size, grad_accum=args.grad_accum,
         max_steps=args.max_steps, num_generations=args.num_generations, temperature=args.temperature,
         max_prompt_length=args.max_prompt_length, max_completion_length=args.max_completion_length,
@@ -89,7 +89,7 @@ def train_planner(args: TrainingArgs, beyond: Beyond, home: Home, on_progress: P
         raise DataError(f"{beyond.data}: no question can be used")
     rows = out / "questions.jsonl"
     write_rows(rows, [p.to_row() for p in loaded.problems])
-    spec = GrpoSpec(
+    spec = PlannerGrpoSpec(
         base=base.folder, base_name=args.base_model, base_fingerprint=base.fingerprint, rows=rows,
         output=_export_folder(out), work=out, engine=_engine(beyond), grpo=grpo,
         worker=WorkerConfig(

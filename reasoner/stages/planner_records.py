@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.config.planner import (
-    GrpoConfig,
     PlannerEvaluationConfig,
+    PlannerGrpoConfig,
     RewardConfig,
     SftPlannerConfig,
     WandbConfig,
@@ -29,7 +29,7 @@ from reasoner.store.rows import read_rows, write_rows
 from reasoner.tracking import Tracking
 from reasoner.training.launch import run_merge, run_sft
 from reasoner.training.planner.launch import run_grpo
-from reasoner.training.planner.spec import GrpoSpec
+from reasoner.training.planner.spec import PlannerGrpoSpec
 from reasoner.training.specs import MergeSpec, SftSpec
 from reasoner.workbench import ModelFolder, Workbench
 
@@ -95,21 +95,21 @@ def train_sft(
 
 def train_grpo(
     out: Path, bench: Workbench, problems: Sequence[Problem], model: ModelFolder, start: Path | None, *,
-    grpo: GrpoConfig, worker: WorkerConfig, reward: RewardConfig, engine: EngineConfig, wandb: WandbConfig,
+    grpo: PlannerGrpoConfig, worker: WorkerConfig, reward: RewardConfig, engine: EngineConfig, wandb: WandbConfig,
     template: str, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
     """Train the planner with GRPO; goes on from the last complete checkpoint in `bench.work`."""
     rows = bench.work / "questions.jsonl"
     write_rows(rows, [p.to_row() for p in problems])
     shown = Tracking.of(wandb.enabled, wandb.project, "", bench.work / "grpo")
-    spec = GrpoSpec(
+    spec = PlannerGrpoSpec(
         base=model.path, base_name=model.name, base_fingerprint=model.fingerprint, rows=rows, output=out,
         work=bench.work / "grpo", engine=engine, grpo=grpo, worker=worker, reward=reward, prompts=template,
         start=start, seed=seed, tracking=shown,
     )  # fmt: skip
     with bench.engines.without_engine():
         done = run_grpo(spec, bench.logs / f"planner-grpo-{bench.work.name}.log", bench.child_progress)
-    return {"training": _without_losses(done.training), "metrics": done.metrics}
+    return done.summary
 
 
 def merge(
@@ -172,11 +172,6 @@ def _target(row: dict[str, Any]) -> Target:
     from pydantic import TypeAdapter
 
     return TypeAdapter(Target).validate_python(row)
-
-
-def _without_losses(training: dict[str, Any]) -> dict[str, Any]:
-    """The curves say it shorter; a manifest need not hold every step."""
-    return {name: value for name, value in training.items() if name != "losses"}
 
 
 def read_json(path: Path) -> Any:

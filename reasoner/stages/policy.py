@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reasoner.config.smart import AskConfig, Epoch2Config
+from reasoner.config.smart import AskConfig, Epoch2Config, PromptConfig
 from reasoner.ids import derived_seed
 from reasoner.methods.smart import epoch2
 from reasoner.methods.smart.attempts import Attempt, one_each
 from reasoner.methods.smart.records import NO_SOLUTION
 from reasoner.prompts import Attempt as Failed
 from reasoner.prompts import ChatRenderer, load_template
+from reasoner.prompts.chat import Rendered
+from reasoner.prompts.policy import PolicyTemplate
 from reasoner.records import Problem, Strategy
 from reasoner.stages.generation import Ask, generate
 from reasoner.workbench import ModelFolder, Workbench
@@ -54,9 +56,7 @@ def asks(
     made = []
     for problem in problems:
         for tried in [()] if turns is None else turns.get(problem.id, ()):
-            text, special = renderer.render(
-                template.messages(problem.question, tried, how.prompt.refine_context)
-            )
+            text, special = turn(problem, template, renderer, how.prompt, tried)
             names = tuple(t.strategy for t in tried)
             forced, allowed = _picked(problem, names, how, seed)
             ask = Ask(
@@ -65,6 +65,14 @@ def asks(
             )  # fmt: skip
             made.append(ask)
     return made
+
+
+def turn(
+    problem: Problem, template: PolicyTemplate, renderer: ChatRenderer, prompt: PromptConfig,
+    tried: Sequence[Failed] = (),
+) -> Rendered:  # fmt: skip
+    """One turn's prompt: the first, or with `tried` a second one."""
+    return renderer.render(template.messages(problem.question, tried, prompt.refine_context))
 
 
 def _picked(

@@ -1,22 +1,33 @@
-"""Supervised fine-tuning of an adapter and its merge into the base, each in a child process."""
+"""Supervised fine-tuning of an adapter, GRPO on top of it, and merges into the base, each in a child process."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reasoner.config.smart import Dtype, PromptConfig, TrainConfig
+from reasoner.config.smart import (
+    Dtype,
+    EngineConfig,
+    PromptConfig,
+    SmartGrpoConfig,
+    SmartVerifyConfig,
+    TrainConfig,
+)
 from reasoner.config.training import share_of
 from reasoner.errors import TrainingError
 from reasoner.methods.smart.records import SolutionRecord
 from reasoner.preflight.template import require_prefix
 from reasoner.problems.word_problems import generate
 from reasoner.prompts import Attempt, ChatRenderer, completion, load_template
-from reasoner.records import TrainingExample
+from reasoner.records import Problem, TrainingExample
 from reasoner.store.rows import read_rows, write_rows
+from reasoner.training.grpo.launch import run_grpo
 from reasoner.training.launch import run_merge, run_sft
+from reasoner.training.smart.spec import SmartGrpoSpec
 from reasoner.training.specs import MergeSpec, SftSpec
 from reasoner.workbench import ModelFolder, Workbench
 
+GRPO = "reasoner.training.smart.grpo"
+"""The program that `train_grpo` runs."""
 PARITY_PROMPTS = 8
 """Prompts on which the merged model is compared with base + adapter."""
 
@@ -78,6 +89,23 @@ def train(
     with bench.engines.without_engine():
         done = run_sft(spec, bench.logs / f"train-{bench.work.name}.log", bench.child_progress)
     return {"training": done.training, "metrics": done.metrics}
+
+
+def train_grpo(
+    out: Path, bench: Workbench, problems: Sequence[Problem], model: ModelFolder, *, grpo: SmartGrpoConfig,
+    prompt: PromptConfig, verify: SmartVerifyConfig, engine: EngineConfig, seed: int,
+) -> dict[str, Any]:  # fmt: skip
+    """Train a fresh adapter on `model` with GRPO; goes on from the last complete checkpoint in `bench.work`."""
+    rows = bench.work / "questions.jsonl"
+    write_rows(rows, [p.to_row() for p in problems])
+    spec = SmartGrpoSpec(
+        base=model.path, base_name=model.name, base_fingerprint=model.fingerprint, rows=rows, output=out,
+        work=bench.work / "grpo", engine=engine, grpo=grpo, prompt=prompt, verify=verify, seed=seed,
+        tracking=bench.tracking,
+    )  # fmt: skip
+    with bench.engines.without_engine():
+        done = run_grpo(GRPO, spec, bench.logs / f"grpo-{bench.work.name}.log", bench.child_progress)
+    return done.summary
 
 
 def parity_questions(trained_on: Iterable[str]) -> list[str]:

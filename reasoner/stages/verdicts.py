@@ -32,7 +32,7 @@ def judge(
 ) -> dict[str, Any]:
     """Write one attempt a completion; returns counts by outcome and reason, and what judged, for the manifest."""
     attempts = judged(read_rows(completions / COMPLETIONS), config, on_progress, by_form=config.by_form)
-    _stop_if_unscored(attempts, config)
+    stop_if_unscored(attempts, config)
     write_rows(out / FILE, [attempt.to_row() for attempt in attempts])
     return {
         "attempts": len(attempts),
@@ -126,7 +126,8 @@ def _backend() -> str | None:
         return None
 
 
-def _stop_if_unscored(attempts: Sequence[Attempt], config: VerifyConfig) -> None:
+def stop_if_unscored(attempts: Sequence[Attempt], config: VerifyConfig) -> None:
+    """InfrastructureError where a larger share than `max_unscored` is unscored."""
     unscored = [a for a in attempts if a.verdict.outcome == Outcome.UNSCORED]
     if attempts and len(unscored) / len(attempts) > config.max_unscored:
         reasons = Counter(a.verdict.reason for a in unscored).most_common(3)

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import pytest
 
-from reasoner.config.planner import GrpoConfig, RewardConfig, WorkerConfig
+from reasoner.config.planner import PlannerGrpoConfig, RewardConfig, WorkerConfig
 from reasoner.config.smart import EngineConfig, LoraConfig, ModelConfig, SamplingConfig, TrainConfig
 from reasoner.ids import file_hash
 from reasoner.methods.planner.plan import Plan
@@ -33,9 +33,10 @@ from reasoner.records import GenerationRequest, Problem, Sampling, TrainingExamp
 from reasoner.store.rows import write_rows
 from reasoner.training import sft
 from reasoner.training.adapter import WEIGHTS
-from reasoner.training.planner import grpo, sampling
-from reasoner.training.planner.journal import EXAMPLES, METRICS, read_rows
-from reasoner.training.planner.spec import GrpoSpec
+from reasoner.training.grpo import sampling
+from reasoner.training.grpo.journal import EXAMPLES, METRICS, read_rows
+from reasoner.training.planner import grpo
+from reasoner.training.planner.spec import PlannerGrpoSpec
 from reasoner.training.specs import SftSpec
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -83,7 +84,7 @@ def warm_start(base: Path, problems: Sequence[Problem], room: Path) -> Path:
 class Trained:
     """A finished training, what the worker said before and after, and the base's files before."""
 
-    spec: GrpoSpec
+    spec: PlannerGrpoSpec
     answers: list[list[str]]
     files: dict[str, str]
     seconds: float
@@ -102,7 +103,7 @@ def trained(smollm2: ResolvedModel, tmp_path_factory: pytest.TempPathFactory) ->
     room = tmp_path_factory.mktemp("planner-e2e")
     rows, problems = room / "questions.jsonl", list(generate(2, 3))
     write_rows(rows, [p.to_row() for p in problems])
-    spec = GrpoSpec(
+    spec = PlannerGrpoSpec(
         base=smollm2.folder, base_name=PACKAGED, base_fingerprint=smollm2.fingerprint, rows=rows,
         output=room / "adapter", work=room / "work", prompts="demo", device="cpu",
         start=warm_start(smollm2.folder, problems, room / "sft"),
@@ -110,7 +111,7 @@ def trained(smollm2: ResolvedModel, tmp_path_factory: pytest.TempPathFactory) ->
         worker=WorkerConfig(decoding=SamplingConfig(max_tokens=48)),
         # Pays a plan for few tokens, right or wrong: atomic, split and invalid plans of a group are worth other sums.
         reward=RewardConfig(mode="original", filter_zero_variance="none", token_budget=300),
-        grpo=GrpoConfig(
+        grpo=PlannerGrpoConfig(
             lr=1e-3, warmup_ratio=0.0, batch_size=4, grad_accum=4, num_generations=8, max_steps=1, save_steps=1,
             max_prompt_length=400, max_completion_length=72, logging_steps=1, lora=LORA,
         ),

@@ -30,6 +30,19 @@ SHOWN = "base, few-shot"
 """Who answered, in the list: the strategy has a column of its own."""
 
 
+PRACTICE = "GRPO, responses while training"
+CURVES = (
+    ("GRPO: reward", ("reward", "correct", "groups_used")),
+    ("GRPO: strategies", (*(s.value for s in Strategy), "no_strategy")),
+    ("GRPO: tokens a response", ("tokens",)),
+    ("GRPO: drift of sampler and trainer in nats a token", ("sampler_trainer_difference", "kl")),
+)
+NAMES = {
+    **{s.value: s.title for s in Strategy}, "groups_used": "groups used", "no_strategy": "no strategy",
+    "sampler_trainer_difference": "drift", "kl": "KL",
+}  # fmt: skip
+
+
 @dataclass
 class Answered:
     """The attempts of one stage with the completions that they judge."""
@@ -64,8 +77,10 @@ def gather(source: RunSource, page: Page, collection: Collection, chat: bool) ->
     pool = [x for a in answered if a.role == "few_shot" and a.split == "pool" for x in a.attempts]
     page.few_shot = analyse(pool, confidence=confidence) if pool else None
     page.records = list(_records(source))
-    for adapter in source.of("train"):
+    for adapter in source.of("train", "grpo"):
         _add_losses(source, adapter, page)
+    for adapter in source.of("grpo"):
+        _add_practice(source, adapter, page, collection)
 
 
 def read_problems(source: RunSource, collection: Collection) -> dict[str, Problem]:
@@ -109,13 +124,14 @@ def _named(made: Artifact, attempts: list[Attempt], completions: list[dict[str, 
     arguments = made.arguments
     split = str(arguments.get("split", "pool")).removeprefix(EVALUATED)
     epoch = arguments.get("epoch", "")
+    named = epoch if epoch == "grpo" else f"epoch {epoch}"
     if made.stage == FEW_SHOT:
         arm, role = few_shot_label(Strategy(arguments["strategy"])), "few_shot"
     elif made.stage == "answer":
         forced = arguments.get("how", {}).get("choice") == "each"
-        arm, role = f"epoch {epoch}{', each strategy' if forced else ''}", "each" if forced else "turn1"
+        arm, role = f"{named}{', each strategy' if forced else ''}", "each" if forced else "turn1"
     elif made.stage == "answer-again":
-        arm, role = f"epoch {epoch}, second turn", "turn2"
+        arm, role = f"{named}, second turn", "turn2"
     else:
         turn = 2 if made.stage == "retry" else 1
         arm, role = f"samples for epoch {epoch}, turn {turn}", "other"
@@ -237,6 +253,27 @@ def _records(source: RunSource) -> Iterator[RecordSet]:
             yield RecordSet(
                 label=label, counts=counts.get("counts", {}), by_strategy=counts.get("strategies", {})
             )
+
+
+def _add_practice(source: RunSource, adapter: Artifact, page: Page, collection: Collection) -> None:
+    """GRPO's curves, and the responses that it paid."""
+    folder = source.open(adapter.ref)
+    if folder is None:
+        return
+    curves = json.loads((folder / "training.json").read_text(encoding="utf-8")).get("curves", [])
+    for title, names in CURVES:
+        series = {NAMES.get(n, n): [(p["step"], p[n]) for p in curves if p.get(n) is not None] for n in names}
+        if (chart := line_chart(title, series)) is not None:
+            page.charts.append(chart)
+    for row in read_rows(folder / "examples.jsonl"):
+        collection.rows.append(
+            Trajectory(
+                problem=collection.by_id(row["problem_id"], row["question"], row["gold"]), arm=PRACTICE, split="train",
+                strategy=row["strategy"] or NO_STRATEGY, outcome=row["outcome"], reason=row["reason"],
+                extracted=row["extracted"] or "", tokens=row["tokens"], finish=row["finish"], index=row["step"],
+                body={"kind": "answer", "response": row["response"], "step": row["step"]},
+            )
+        )  # fmt: skip
 
 
 def _trained(source: RunSource) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from reasoner.audit.runs import Lineage
+from reasoner.config.grpo import GrpoConfig
 from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.config.planner import PlannerConfig
 from reasoner.config.smart import ComputeConfig, SmartConfig
@@ -138,7 +139,13 @@ def derived_sections(method: Method, config: dict[str, Any]) -> list[dict[str, A
             asked = [*(smart.sampling(t) for t in (1, 2)), *(smart.answering(t) for t in (1, 2))]
             return [
                 s.model_dump(mode="json")
-                for s in (*asked, smart.answering_each(), smart.train_for(1), smart.train_for(2))
+                for s in (
+                    *asked,
+                    smart.answering_each(),
+                    smart.train_for(1),
+                    smart.train_for(2),
+                    *_held(smart.grpo),
+                )
             ]
         if method == "multiturn":
             multi = MultiTurnConfig.model_validate(config)
@@ -146,16 +153,16 @@ def derived_sections(method: Method, config: dict[str, Any]) -> list[dict[str, A
                 multi.model_copy(update={"compute": ComputeConfig(one_card=one)}) for one in (False, True)
             ]
             return [c.model_dump(mode="json") for c in (*(m.learned() for m in cards), multi.measured())]
-        if (
-            method == "planner"
-        ):  # who holds the card is in no key: a kept artifact may have been made with any of them
-            grpo = PlannerConfig.model_validate(config).grpo
-            return [
-                grpo.model_copy(update={"share_card": s}).model_dump(mode="json") for s in (None, False, True)
-            ]
+        if method == "planner":
+            return [s.model_dump(mode="json") for s in _held(PlannerConfig.model_validate(config).grpo)]
     except ValidationError:
         pass  # an older version's configuration: what its stages were called with is in it or not at all
     return []
+
+
+def _held(grpo: GrpoConfig) -> list[GrpoConfig]:
+    """Who holds the card is in no key: a kept artifact may have been made with any of them."""
+    return [grpo.model_copy(update={"share_card": s}) for s in (None, False, True)]
 
 
 def refs_in(value: Any) -> Iterator[ArtifactRef]:

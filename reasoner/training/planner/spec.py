@@ -1,45 +1,19 @@
-"""What the GRPO program is told. Importing this loads no torch."""
+"""What the planner's GRPO program is told. Importing this loads no torch."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from reasoner.config.planner import GrpoConfig, RewardConfig, WorkerConfig
-from reasoner.config.smart import EngineConfig
-from reasoner.tracking import Tracking
-from reasoner.training.specs import Device, Spec
+from reasoner.config.planner import PlannerGrpoConfig, RewardConfig, WorkerConfig
+from reasoner.training.grpo.spec import GrpoSpec
 
 
 @dataclass(frozen=True)
-class GrpoSpec(Spec):
-    """One GRPO training of a planner adapter.
+class PlannerGrpoSpec(GrpoSpec):
+    """One GRPO training of a planner adapter; the results also hold training_config.json."""
 
-    `rows` are `records.Problem`. Results: the adapter in `output` (with the tokenizer, training.json,
-    training_config.json, metrics.jsonl and examples.jsonl), times and memory in `work/metrics.json`.
-    """
-
-    base: Path
-    """Folder of the base model: config, tokenizer, safetensors weights."""
-    base_name: str
-    """The base's lasting name, written into the adapter."""
-    rows: Path
-    """JSON Lines of training problems."""
-    output: Path
-    """Folder for the adapter; must be empty or absent."""
-    work: Path
-    """Folder for checkpoints; the same folder again resumes from the last complete one."""
-    engine: EngineConfig
-    grpo: GrpoConfig = field(default_factory=GrpoConfig)
+    grpo: PlannerGrpoConfig = field(default_factory=PlannerGrpoConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     prompts: str = "planner"
     """Name or path of the prompts."""
-    start: Path | None = None
-    """An adapter to go on from; unset begins with a fresh one."""
-    base_fingerprint: str = ""
-    seed: int = 0
     revision: str = ""
     """Code revision for training_config.json; empty where a manifest records it."""
-    device: Device = "auto"
-    threads: int | None = None
-    tracking: Tracking | None = None
-    """The W&B run that shows this training; it decides nothing. Its key comes from the environment."""

@@ -32,7 +32,7 @@ def test_what_does_not_fit_is_refused_with_what_would(tmp_path: Path) -> None:
     assert row["device_bytes"] <= 23.6 * 2**30 and row["seconds"] > 60 and row["states"]["cached"] == 0
 
 
-@pytest.mark.parametrize("name", ["planner-demo", "mlmt-math", "archer_code"])
+@pytest.mark.parametrize("name", ["smart-grpo", "planner-demo", "mlmt-math", "archer_code"])
 def test_the_other_pipelines_are_planned_too(tmp_path: Path, name: str) -> None:
     words = ["policy_lm=Qwen/Qwen2.5-0.5B-Instruct", "problems=math-hub"] if name == "archer_code" else []
     find(name).check(words)

@@ -165,9 +165,7 @@ def test_two_cards_make_the_same_runs_as_one(tmp_path: Path) -> None:
 def test_two_cards_tell_the_worse_end_and_make_no_table_then(tmp_path: Path) -> None:
     """A Python that fails on the second card alone."""
     python = tmp_path / "python"
-    python.write_text(
-        '#!/bin/bash\n[ "$CUDA_VISIBLE_DEVICES" != 7 ]\n'
-    )
+    python.write_text('#!/bin/bash\n[ "$CUDA_VISIBLE_DEVICES" != 7 ]\n')
     python.chmod(0o755)
     done = subprocess.run(
         ["bash", str(CARD / "pair.sh"), str(tmp_path), str(tmp_path), str(tmp_path / "out")],

@@ -4,7 +4,7 @@ import pytest
 
 from reasoner.config import compose
 from reasoner.config.multiturn import MultiTurnConfig
-from reasoner.config.planner import GrpoConfig, PlannerConfig
+from reasoner.config.planner import PlannerConfig, PlannerGrpoConfig
 from reasoner.config.smart import SmartConfig
 from reasoner.config.training import ComputeConfig, TrainConfig
 from reasoner.ids import content_hash
@@ -90,7 +90,7 @@ def test_a_report_finds_a_training_whoever_held_the_card() -> None:
 
 
 def test_one_card_reaches_the_planners_training_and_no_key() -> None:
-    def planner(*words: str) -> GrpoConfig:
+    def planner(*words: str) -> PlannerGrpoConfig:
         return compose.load("planner-grpo", words, PlannerConfig).grpo_here
 
     assert not planner().share_card

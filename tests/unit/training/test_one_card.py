@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from transformers.training_args import ParallelMode
 
-from reasoner.config.planner import GrpoConfig, RewardConfig, WorkerConfig
+from reasoner.config.planner import PlannerGrpoConfig, RewardConfig, WorkerConfig
 from reasoner.config.smart import EngineConfig
 from reasoner.config.training import TrainConfig
+from reasoner.training.grpo.trainer import grpo_config
 from reasoner.training.micro_batch import Batch
-from reasoner.training.planner.spec import GrpoSpec
-from reasoner.training.planner.trainer import grpo_config
+from reasoner.training.planner.spec import PlannerGrpoSpec
 from reasoner.training.specs import SftSpec
 from reasoner.training.trainer import trainer_config
 
@@ -24,9 +24,9 @@ def test_with_two_cards_in_sight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     sft = SftSpec(
         **folders, train_rows=tmp_path / "rows", end_token="</s>", train=TrainConfig(precision="fp32")
     )
-    grpo = GrpoSpec(
+    grpo = PlannerGrpoSpec(
         **folders, rows=tmp_path / "rows", start=None, prompts="demo", device="cuda", engine=EngineConfig(),
-        worker=WorkerConfig(), reward=RewardConfig(), grpo=GrpoConfig(precision="fp32"),
+        worker=WorkerConfig(), reward=RewardConfig(), grpo=PlannerGrpoConfig(precision="fp32"),
     )  # fmt: skip
     for config in (
         trainer_config(sft, Batch(4, 2), "cuda", evaluate=False, packed=False, tracked=False),

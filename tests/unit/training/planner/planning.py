@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from reasoner.config.planner import GrpoConfig, RewardConfig, WorkerConfig
+from reasoner.config.planner import PlannerGrpoConfig, RewardConfig, WorkerConfig
 from reasoner.config.smart import EngineConfig, LoraConfig, SamplingConfig
 from reasoner.methods.planner.plan import Plan
 from reasoner.methods.planner.prompts import load_prompts
 from reasoner.prompts import ChatRenderer
 from reasoner.records import Problem
 from reasoner.store.rows import write_rows
-from reasoner.training.planner.spec import GrpoSpec
+from reasoner.training.planner.spec import PlannerGrpoSpec
 from tests.support.tiny_llama import make_model
 
 LORA = LoraConfig(r=4, alpha=8)
@@ -78,20 +78,20 @@ def teach(base: Path, pairs: list[tuple[str, str]], steps: int = 250) -> None:
     model.to(torch.bfloat16).save_pretrained(base)
 
 
-def make_grpo(base: Path, start: Path | None, prompts: str, room: Path, **fields: Any) -> GrpoSpec:
-    """Two steps of 4 groups of 2 plans; settings of `GrpoConfig` by their names."""
+def make_grpo(base: Path, start: Path | None, prompts: str, room: Path, **fields: Any) -> PlannerGrpoSpec:
+    """Two steps of 4 groups of 2 plans; settings of `PlannerGrpoConfig` by their names."""
     rows = room / "rows.jsonl"
     room.mkdir(parents=True, exist_ok=True)
     write_rows(rows, fields.pop("rows_of", problems()))
-    settings = {name: fields.pop(name) for name in list(fields) if name in GrpoConfig.model_fields}
-    grpo = GrpoConfig(
+    settings = {name: fields.pop(name) for name in list(fields) if name in PlannerGrpoConfig.model_fields}
+    grpo = PlannerGrpoConfig(
         **{
             "lr": 1e-2, "batch_size": 4, "grad_accum": 2, "num_generations": 2, "max_steps": 2, "save_steps": 1,
             "max_prompt_length": 128, "max_completion_length": 64, "lora": LORA, "precision": "fp32",
             "logging_steps": 1, "warmup_ratio": 0.0, **settings,
         }
     )  # fmt: skip
-    return GrpoSpec(
+    return PlannerGrpoSpec(
         base=base, base_name="tiny-llama", rows=rows, output=fields.pop("output", room / "adapter"),
         work=room / "work", engine=fields.pop("engine", EngineConfig(kind="transformers", options={"batch_size": 8})),
         grpo=grpo, prompts=prompts, start=start, device="cpu", threads=1,

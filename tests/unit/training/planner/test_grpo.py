@@ -20,9 +20,10 @@ from reasoner.errors import ConfigurationError, DataError, ModelError, TrainingE
 from reasoner.ids import file_hash
 from reasoner.records import Problem
 from reasoner.training.adapter import WEIGHTS
-from reasoner.training.planner import grpo, sampling, trainer
-from reasoner.training.planner.journal import EXAMPLES, METRICS, read_rows
-from reasoner.training.planner.spec import GrpoSpec
+from reasoner.training.grpo import sampling, trainer
+from reasoner.training.grpo.journal import EXAMPLES, METRICS, read_rows
+from reasoner.training.planner import grpo
+from reasoner.training.planner.spec import PlannerGrpoSpec
 from tests.support.sleeping import asleep_through_every_step, never_asleep, watch
 from tests.support.tiny_llama import make_adapter
 from tests.unit.training.planner.planning import learnt_to_plan, make_grpo, problems
@@ -42,7 +43,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "open_engine", functools.partial(open_engine, in_process=True))
 
 
-def run(spec: GrpoSpec, report: Callable[..., Any] = lambda **_: None) -> list[str]:
+def run(spec: PlannerGrpoSpec, report: Callable[..., Any] = lambda **_: None) -> list[str]:
     lines: list[str] = []
     grpo.train(spec, report, lines.append)
     return lines
@@ -187,22 +188,19 @@ def test_the_adapter_is_trained_in_float32_without_the_warm_starts_dropout(
         assert {weight.dtype for weight in trained} == {torch.float32}
 
 
-def a_trainer(spec: GrpoSpec) -> Any:
+def a_trainer(spec: PlannerGrpoSpec) -> Any:
     """As the program makes it, without an engine."""
-    from reasoner.methods.planner.prompts import load_prompts
-    from reasoner.prompts import ChatRenderer
     from reasoner.tracking import tracked
     from reasoner.training import runtime
+    from reasoner.training.grpo.journal import Journal
+    from reasoner.training.grpo.questions import prompted
     from reasoner.training.micro_batch import Batch
-    from reasoner.training.planner.journal import Journal
-    from reasoner.training.planner.questions import planner_rows
 
     tokenizer = runtime.load_tokenizer(spec.base)
-    texts, render = load_prompts(spec.prompts), ChatRenderer(spec.base).render
-    found = planner_rows(problems(), texts, render, tokenizer, 128)
+    found = prompted(problems(), grpo.planner_method(spec).render, tokenizer, 128)
     spec.work.mkdir(parents=True)
     with tracked(None, print, {}) as shown:
-        journal = Journal(spec.work, 1, shown)
+        journal = Journal(spec.work, 1, shown, "planner")
         job = trainer.GrpoJob(
             spec, "cpu", tokenizer, found, lambda *_: {}, lambda **_: [], journal, print, print
         )

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from reasoner.tracking import Run, Tracking, tracked
-from reasoner.training.planner.journal import EXAMPLES, METRICS, Journal, read_rows
-from reasoner.training.planner.spec import GrpoSpec
+from reasoner.training.grpo.journal import EXAMPLES, METRICS, Journal, read_rows
+from reasoner.training.planner.spec import PlannerGrpoSpec
 from tests.support import wandb_files
 from tests.unit.training.planner.planning import make_grpo
 
@@ -23,7 +23,7 @@ def test_a_step_is_shown_with_its_rewards_and_examples(
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     with tracked(Tracking("planner", "", tmp_path, run_id="key"), lambda line: None) as run:
-        journal = Journal(tmp_path, 2, run)
+        journal = Journal(tmp_path, 2, run, "planner")
         for step in (1, 2):
             journal.rollout({"step": step, "rows": ROWS})
             journal.step(step, {"loss": step / 4, "broken": float("nan")})
@@ -37,7 +37,7 @@ def test_a_step_is_shown_with_its_rewards_and_examples(
 
 
 def test_the_files_are_written_without_wandb(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, 2, Run())
+    journal = Journal(tmp_path, 2, Run(), "planner")
     journal.rollout({"step": 1, "rows": ROWS})
     journal.step(1, {"loss": 0.25})
     assert read_rows(tmp_path / METRICS) == [{"step": 1, "loss": 0.25}]
@@ -47,4 +47,4 @@ def test_the_files_are_written_without_wandb(tmp_path: Path) -> None:
 def test_a_spec_keeps_where_it_is_shown(tmp_path: Path) -> None:
     shown = Tracking("planner", "", tmp_path / "work", run_id="key")
     spec = make_grpo(tmp_path / "base", None, "planner", tmp_path, tracking=shown)
-    assert GrpoSpec.load(spec.save(tmp_path / "grpo.json")).tracking == shown
+    assert PlannerGrpoSpec.load(spec.save(tmp_path / "grpo.json")).tracking == shown

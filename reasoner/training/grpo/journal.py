@@ -19,11 +19,11 @@ TIMES = ("time", "runtime", "per_second", "profiling/", "seconds", "epoch")
 
 
 class Journal:
-    """Rows of steps. `run` shows them in W&B, too."""
+    """Rows of steps. `run` shows them in W&B, too, under `name`."""
 
-    def __init__(self, work: Path, examples: int, run: Run) -> None:
+    def __init__(self, work: Path, examples: int, run: Run, name: str) -> None:
         self._metrics, self._examples = work / METRICS, work / EXAMPLES
-        self._kept, self._run = examples, run
+        self._kept, self._run, self._name = examples, run, name
         self._pending: dict[str, Any] = {}
 
     def rewind(self, step: int) -> None:
@@ -33,7 +33,7 @@ class Journal:
             path.write_text("".join(_line(row) for row in rows), encoding="utf-8")
 
     def rollout(self, found: dict[str, Any]) -> None:
-        """Keep the first plans of a step, of as many problems as there are; called before the step's update."""
+        """Keep the first completions of a step, of as many problems as there are; called before the step's update."""
         step, rows = found["step"], found["rows"]
         chosen = _spread(rows, self._kept)
         with self._examples.open("a", encoding="utf-8") as out:
@@ -60,10 +60,10 @@ class Journal:
     def _show(self, step: int, numbers: dict[str, Any]) -> None:
         found: dict[str, Any] = dict(numbers)
         if self._pending.get("rewards"):
-            found["planner/reward_distribution"] = Histogram(self._pending["rewards"])
+            found[f"{self._name}/reward_distribution"] = Histogram(self._pending["rewards"])
         if rows := self._pending.get("rows"):
             columns = list(rows[0])
-            found["planner/examples"] = Table(columns, [[row[c] for c in columns] for row in rows])
+            found[f"{self._name}/examples"] = Table(columns, [[row[c] for c in columns] for row in rows])
         self._pending = {}
         self._run.log(found, step)
 

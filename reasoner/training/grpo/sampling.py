@@ -1,4 +1,4 @@
-"""Where the planner's samples and the worker's answers come from: one engine with one copy of the base.
+"""Where the policy's samples come from, and answers of the bare base: one engine with one copy of the base.
 
 vLLM or transformers in a process of its own, which gets the adapter after each step; or, with a 4-bit base,
 the trainer's own model.
@@ -19,19 +19,20 @@ from reasoner.onpolicy.parts import Parts
 from reasoner.onpolicy.sampler import OnPolicySampler
 from reasoner.onpolicy.trl_rollout import rollout_func
 from reasoner.records import Completion, GenerationRequest
-from reasoner.training.planner.spec import GrpoSpec
+from reasoner.training.grpo.spec import GrpoSpec
 
 DEFAULT_LENGTH = 4096
 """Context of the engine where `engine.options.max_model_len` does not say."""
 
 
 class Sampling:
-    """The sampler of a training, and the worker's way to the same engine. A context manager."""
+    """The sampler of a training, and a frozen base's way to the same engine. A context manager."""
 
     def __init__(self, spec: GrpoSpec, device: str, tokenizer: Any, parts: Parts | None = None) -> None:
-        """Starts the engine; `parts` counts its time. ConfigurationError where a prompt and a plan do not fit into
-        its context."""
-        self._spec, self._device, self._tokenizer = spec, device, tokenizer
+        """Starts the engine; `parts` counts its time. ConfigurationError where a prompt and a completion do not
+        fit into its context."""
+        self._spec, self.device, self.tokenizer = spec, device, tokenizer
+        self.parts = parts or Parts()
         self._options = {**spec.engine.options, **spec.grpo.engine}
         self.max_model_len = self._context_length()
         self._sampler: OnPolicySampler | None = None
@@ -40,7 +41,7 @@ class Sampling:
         if not spec.grpo.load_in_4bit:
             shared = bool(spec.grpo.share_card)
             self._sampler = OnPolicySampler(
-                self._open, tokenizer, self.max_model_len, parts=parts, share_card=shared
+                self._open, tokenizer, self.max_model_len, parts=self.parts, share_card=shared
             )
 
     @property
@@ -62,7 +63,7 @@ class Sampling:
 
     def complete(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         """The bare base's completions, in order. Nothing is trained on them, so their distribution may be cut."""
-        assert self._sampler is not None, "the worker is asked after the first rollout"
+        assert self._sampler is not None, "the base is asked after the first rollout"
         return [
             Completion(s.text, s.finish, len(s.prompt_ids), len(s.token_ids))
             for s in self._sampler.sample(requests, evaluation=True)
@@ -96,7 +97,7 @@ class Sampling:
     def _attach(self, trainer: Any, add_special_tokens: bool) -> None:
         spec = self._spec
         if spec.grpo.load_in_4bit:
-            self._sampler = OnPolicySampler(lambda: self._live(trainer), self._tokenizer, self.max_model_len)
+            self._sampler = OnPolicySampler(lambda: self._live(trainer), self.tokenizer, self.max_model_len)
         assert self._sampler is not None
         self._trainer = trainer
         self._hook = rollout_func(
@@ -105,7 +106,7 @@ class Sampling:
             max_tokens=spec.grpo.max_completion_length,
             gate=Gate(self._coarser(fresh=trainer.state.global_step == 0), threshold=spec.grpo.gate),
             seed=spec.seed,
-            last=False,  # the worker is asked afterwards
+            last=False,  # the reward may ask the base afterwards, and lets the engine rest
         )
 
     def _open(self) -> Any:
@@ -118,16 +119,16 @@ class Sampling:
         return open_engine(wanted, log=spec.work / "engine.log")
 
     def _live(self, trainer: Any) -> Any:
-        from reasoner.training.planner.live_engine import LiveEngine
+        from reasoner.training.grpo.live_engine import LiveEngine
 
         model = trainer.accelerator.unwrap_model(trainer.model)
         bf16 = self._spec.grpo.precision == "bf16"
-        return LiveEngine(model, self._tokenizer, self.max_model_len, bf16=bf16)
+        return LiveEngine(model, self.tokenizer, self.max_model_len, bf16=bf16)
 
     def _coarser(self, fresh: bool) -> str:
         """The coarser precision of sampler and trainer. An adapter travels in bfloat16; a fresh one changes
         nothing."""
-        served = served_dtype(self._spec.engine.dtype, self._device == "cpu")
+        served = served_dtype(self._spec.engine.dtype, self.device == "cpu")
         exact = served == "float32" and self._spec.grpo.precision == "fp32"
         fresh = fresh and self._spec.start is None
         return "float32" if exact and fresh and not self._spec.grpo.load_in_4bit else "bfloat16"

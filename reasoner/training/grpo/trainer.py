@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer for the planner: policy = base + adapter; the sampler and the worker share one engine.
+"""TRL's GRPOTrainer on the on-policy loop: policy = base + adapter, completions from an engine.
 
 Precision as in supervised training: adapter weights, gradients and the optimiser's state are float32; `bf16` computes
 under autocast. With a 4-bit base (NF4, double quantisation) TRL would hold the adapter in bfloat16, in which steps of
@@ -21,10 +21,10 @@ from reasoner.onpolicy.sampler import free_cached_memory
 from reasoner.training import runtime
 from reasoner.training.callbacks import reporting, sealing
 from reasoner.training.checkpoints import all_checkpoints
+from reasoner.training.grpo.journal import Journal, journal_callback
+from reasoner.training.grpo.questions import Questions
+from reasoner.training.grpo.spec import GrpoSpec
 from reasoner.training.micro_batch import Batch
-from reasoner.training.planner.journal import Journal, journal_callback
-from reasoner.training.planner.questions import Questions
-from reasoner.training.planner.spec import GrpoSpec
 from reasoner.training.trainer import OPTIMISER, present_modules
 
 REFERENCE = "ref"
@@ -206,5 +206,5 @@ def ordering_questions(seed: int) -> Any:
 
 
 def _unmasked(record: logging.LogRecord) -> bool:
-    """TRL prints a question for every masked group; those are counted in `planner/groups_used` instead."""
+    """TRL prints a question for every masked group; those are counted in `groups_used` instead."""
     return "All reward functions returned None" not in record.getMessage()

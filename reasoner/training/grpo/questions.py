@@ -1,13 +1,11 @@
-"""The training questions as TRL takes them: the rendered planner prompt and the columns that the reward reads."""
+"""The training questions as TRL takes them: the rendered prompt and the columns that the reward reads."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from reasoner.errors import DataError
 from reasoner.ids import content_hash
-from reasoner.methods.planner.prompts import PlannerPrompts
-from reasoner.methods.planner.worker import Render
 from reasoner.records import Problem
 
 
@@ -31,27 +29,35 @@ def choose(problems: Sequence[Problem], limit: int | None, seed: int) -> list[Pr
     return order if limit is None else order[:limit]
 
 
-def planner_rows(
+def prompted(
     problems: Sequence[Problem],
-    prompts: PlannerPrompts,
-    render: Render,
+    render: Callable[[Problem], tuple[str, bool]],
     tokenizer: Any,
     max_prompt_length: int,
 ) -> Questions:
-    """Render every problem's planner prompt. Raises DataError where none is short enough.
+    """Render every problem's prompt. Raises DataError where none is short enough.
 
     A prompt is never cut: the end of a question, which is what is asked, would be lost.
     """
     rows, special = [], False
     for problem in problems:
-        text, special = render(prompts.plan(problem.question))
+        text, special = render(problem)
         if len(tokenizer.encode(text, add_special_tokens=special)) <= max_prompt_length:
             rows.append(
                 {"prompt": text, "question": problem.question, "gold": problem.gold, "problem_id": problem.id}
             )
     if not rows:
         raise DataError(
-            f"none of {len(problems)} training questions has a planner prompt of at most {max_prompt_length} tokens; "
+            f"none of {len(problems)} training questions has a prompt of at most {max_prompt_length} tokens; "
             "raise grpo.max_prompt_length"
         )
     return Questions(tuple(rows), special, len(problems), len(problems) - len(rows))
+
+
+def require_a_step(found: Questions, groups: int) -> None:
+    """DataError where there are fewer questions than a step has groups: TRL would train nothing."""
+    if len(found.rows) < groups:
+        raise DataError(
+            f"{len(found.rows)} training questions ({found.too_long} more are too long); a step takes {groups}. Give "
+            "more of them, or lower grpo.grad_accum"
+        )

@@ -1,0 +1,1 @@
+"""GRPO on the on-policy loop, for any method that gives prompts and a reward."""

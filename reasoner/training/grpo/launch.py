@@ -1,0 +1,40 @@
+"""Runs a GRPO program as a child process. Importing this loads no torch."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reasoner.tracking import secrets
+from reasoner.training.adapter import TRAINING
+from reasoner.training.grpo.spec import GrpoSpec
+from reasoner.training.launch import OnProgress, read_json, run_program
+from reasoner.training.runtime import METRICS_FILE
+
+
+@dataclass(frozen=True)
+class GrpoResult:
+    """A finished training: the adapter's folder, its training.json, and times and memory."""
+
+    adapter: Path
+    training: dict[str, Any]
+    metrics: dict[str, Any]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """For a manifest, which need not hold every step: the curves say it shorter."""
+        training = {name: value for name, value in self.training.items() if name != "losses"}
+        return {"training": training, "metrics": self.metrics}
+
+
+def run_grpo(
+    module: str, spec: GrpoSpec, log: Path, on_progress: OnProgress | None = None, timeout: float | None = None
+) -> GrpoResult:  # fmt: skip
+    """Run the program `module` in a child process, with its output appended to `log`; `timeout` in seconds.
+
+    The same call again after a crash goes on from the last complete checkpoint in `spec.work`. Where W&B is on, its key
+    is passed on from this process's environment.
+    """
+    argv = [sys.executable, "-m", module, str(spec.save(spec.work / "grpo.json"))]
+    run_program(argv, spec.work, log, on_progress, timeout, secrets() if spec.tracking else {})
+    return GrpoResult(spec.output, read_json(spec.output / TRAINING), read_json(spec.work / METRICS_FILE))

@@ -1,0 +1,159 @@
+"""GRPO training as a program, whatever is trained: a method gives the prompts and the reward.
+
+Covers: TRL's GRPOTrainer on the on-policy loop (one engine, the adapter sent alone), LoRA, the step-0 gate, resuming
+from the last complete checkpoint, halving the micro-batch when memory is full, export of the last adapter with its
+curves. Or, with a 4-bit base, sampling by the trainer's own model.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from reasoner.errors import ModelError, UsageError
+from reasoner.ids import canonical, content_hash, file_hash
+from reasoner.onpolicy.parts import Part, Parts
+from reasoner.process.progress import report
+from reasoner.records import Problem
+from reasoner.store.rows import read_rows
+from reasoner.tracking import tracked
+from reasoner.training import adapter, checkpoints, runtime
+from reasoner.training.grpo import questions
+from reasoner.training.grpo.export import publish
+from reasoner.training.grpo.journal import Journal
+from reasoner.training.grpo.method import Method
+from reasoner.training.grpo.sampling import Sampling
+from reasoner.training.grpo.spec import GrpoSpec
+from reasoner.training.grpo.trainer import GrpoJob
+from reasoner.training.micro_batch import Batch, BatchRecord, Memory, train_halving
+
+FULL = (
+    "one completion a micro-step; set grpo.gradient_checkpointing=true, lower grpo.max_completion_length, or give the "
+    "engine less memory (grpo.engine.gpu_memory_utilization)"
+)
+VERSION = 2
+"""Part of the identity of a work folder; raised when the meaning of a checkpoint changes."""
+S = TypeVar("S", bound=GrpoSpec)
+Say = Callable[[str], None]
+
+
+def identity(spec: GrpoSpec, method: Method, device: str) -> str:
+    """The hash of all that decides the adapter: questions, base, prompts, settings, seed, device, library
+    versions."""
+    from importlib.metadata import version
+
+    base: Any = spec.base_fingerprint or [
+        [p.name, p.stat().st_size, file_hash(p) if p.suffix == ".json" else ""]
+        for p in sorted(spec.base.iterdir())
+        if p.is_file()
+    ]
+    start = file_hash(spec.start / adapter.WEIGHTS) if spec.start else ""
+    settings = [spec.grpo, *method.settings, spec.engine, spec.seed, device]
+    libraries = [version(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")]
+    content = [
+        VERSION,
+        spec.base_name,
+        base,
+        start,
+        file_hash(spec.rows),
+        method.prompts,
+        settings,
+        libraries,
+    ]
+    return content_hash(content)
+
+
+def settled(spec: S, device: str) -> S:
+    """`auto` precision settled: bfloat16 autocast on an accelerator, float32 on a CPU."""
+    if spec.grpo.precision != "auto":
+        return spec
+    precision = "bf16" if device == "cuda" else "fp32"
+    return replace(spec, grpo=spec.grpo.model_copy(update={"precision": precision}))
+
+
+def train(spec: S, make: Callable[[S], Method], report: Callable[..., Any], log: Say) -> None:
+    """Train `spec` by the method that `make` gives to the end and export the adapter. Raises the errors of
+    `reasoner.errors`."""
+    started = time.monotonic()
+    device = runtime.pick_device(spec.device)
+    spec = settled(spec, device)
+    if not (spec.base / "config.json").is_file():
+        raise ModelError(f"{spec.base} is not a model folder: config.json is missing")
+    adapter.require_empty(spec.output)
+    if spec.start is not None:
+        adapter.check_base(spec.start, spec.base_name, spec.base_fingerprint)
+    method, tokenizer = make(spec), runtime.load_tokenizer(spec.base)
+    key = identity(spec, method, device)
+    resume = checkpoints.open_work(spec.work, key, log)
+    configured = Batch(spec.grpo.batch_size, spec.grpo.grad_accum)
+    record = BatchRecord(spec.work, configured, Memory(None, {}), fresh=resume is None)
+    chosen = questions.choose(
+        [Problem.from_row(row) for row in read_rows(spec.rows)], spec.grpo.max_samples, spec.seed
+    )
+    found = questions.prompted(chosen, method.render, tokenizer, spec.grpo.max_prompt_length)
+    groups = configured.size * configured.accum // spec.grpo.num_generations
+    questions.require_a_step(found, groups)
+    log(
+        f"{len(found.rows)} questions ({found.too_long} too long), {spec.grpo.max_steps} steps of {groups} questions × "
+        f"{spec.grpo.num_generations} {method.completions}, {spec.grpo.precision} on {device}"
+    )
+    if resume is not None:
+        log(f"going on from step {checkpoints.step_of(resume)}")
+    settings = canonical({"grpo": spec.grpo, **method.facts})
+    tracking = spec.tracking and replace(spec.tracking, run_id=key[:16])
+    parts = Parts()
+    with tracked(tracking, log, settings) as run, Sampling(spec, device, tokenizer, parts) as sampling:
+        journal = Journal(spec.work, spec.grpo.example_rows, run, method.name)
+        train_halving(make_job(spec, method, found, sampling, journal, report, log), record, resume, FULL)
+        restarts = sampling.restarts
+    publish(spec, method, record, found, journal)
+    done = checkpoints.step_of(resume) if resume else 0
+    times = {name: round(seconds, 3) for name, seconds in parts.take_step().metrics().items()}
+    metrics = {"resumed_from_step": done, "engine_restarts": restarts, **times,
+               "seconds": round(time.monotonic() - started, 3), **runtime.peak_memory(device)}  # fmt: skip
+    checkpoints.write_json(spec.work / runtime.METRICS_FILE, metrics)
+
+
+def make_job(
+    spec: GrpoSpec, method: Method, found: questions.Questions, sampling: Sampling, journal: Journal,
+    report: Callable[..., Any], log: Say,
+) -> GrpoJob:  # fmt: skip
+    """Join sampler, reward and trainer."""
+
+    def judged(step: dict[str, Any]) -> None:
+        sampling.rest()
+        journal.rollout(step)
+
+    reward = method.reward(sampling, judged)
+    rollout = sampling.rollout(found.add_special_tokens)
+    return GrpoJob(
+        spec, sampling.device, sampling.tokenizer, found, rollout, Timed(reward, sampling.parts), journal, report, log,
+        sampling.release,
+    )  # fmt: skip
+
+
+class Timed:
+    """A reward function whose time counts as `verdict`, less what it samples."""
+
+    def __init__(self, reward: Any, parts: Parts) -> None:
+        self._reward, self._parts = reward, parts
+        self.__name__ = reward.__name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._parts.part(Part.VERDICT):
+            return self._reward(*args, **kwargs)
+
+
+def run_as_program(module: str, kind: type[S], train: Callable[..., None], arguments: Sequence[str]) -> int:
+    """Exit status 0 when the adapter is written; see `runtime.run_program` for failures."""
+    try:
+        if len(arguments) != 1:
+            raise UsageError(f"give one argument, the spec: python -m {module} SPEC.json")
+        spec = kind.load(Path(arguments[0]))
+    except UsageError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+    runtime.prepare_process(spec.threads, tracked=spec.tracking is not None)
+    return runtime.run_program(spec.work, lambda: train(spec, report, runtime.say))

@@ -1,0 +1,39 @@
+"""What a GRPO program is told, whatever it trains. Importing this loads no torch."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reasoner.config.grpo import GrpoConfig
+from reasoner.config.smart import EngineConfig
+from reasoner.tracking import Tracking
+from reasoner.training.specs import Device, Spec
+
+
+@dataclass(frozen=True)
+class GrpoSpec(Spec):
+    """One GRPO training of an adapter.
+
+    `rows` are `records.Problem`. Results: the adapter in `output` (with the tokenizer, training.json, metrics.jsonl and
+    examples.jsonl), times and memory in `work/metrics.json`.
+    """
+
+    base: Path
+    """Folder of the base model: config, tokenizer, safetensors weights."""
+    base_name: str
+    """The base's lasting name, written into the adapter."""
+    rows: Path
+    """JSON Lines of training problems."""
+    output: Path
+    """Folder for the adapter; must be empty or absent."""
+    work: Path
+    """Folder for checkpoints; the same folder again resumes from the last complete one."""
+    engine: EngineConfig
+    grpo: GrpoConfig = field(default_factory=GrpoConfig)
+    start: Path | None = None
+    """An adapter to go on from; unset begins with a fresh one."""
+    base_fingerprint: str = ""
+    seed: int = 0
+    device: Device = "auto"
+    threads: int | None = None
+    tracking: Tracking | None = None
+    """The W&B run that shows this training; it decides nothing. Its key comes from the environment."""
