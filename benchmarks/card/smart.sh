@@ -7,14 +7,14 @@
 # DATA   folder with gsm8k_train.jsonl and gsm8k_test.jsonl (question, answer)
 # OUT    folder for what is small: reports, evaluations, answers, logs, adapters in bfloat16
 #
-# Environment: DEADLINE (minutes from now, default 9), RUNS (default smart-epoch2; also smart-rft, smart-shuffled-labels, …:
-# in one REASONER_HOME they share the stages that are alike, also while the other is running on another card; after several,
-# smart-epoch2 once more from the cache with the others as its variants, so that one table has them all with paired tests),
-# LIMIT (questions of the pool, default 2500), SETTINGS_TOO (further key=value, split at spaces), TUNE=1 (to choose settings:
-# evaluation on about 1,000 further training questions instead of the test set), SEED (default 0), PIECES (such as 15M: OUT
-# once more as an archive in pieces), SMALL=1 (a rehearsal with a small model and generated training problems on the CPU),
-# SHOW=1 (print the commands, run nothing), ENGINE of the rehearsal, REASONER_HOME, PYTHON, and CUDA_VISIBLE_DEVICES for
-# the card.
+# Environment: DEADLINE (minutes from now, default 9), RUNS (default smart-epoch2; also smart-grpo, smart-rft,
+# smart-shuffled-labels, …: in one REASONER_HOME they share the stages that are alike, also while the other is running on
+# another card; after several, smart-epoch2 once more from the cache with the others as its variants, so that one table has
+# them all with paired tests), LIMIT (questions of the pool, default 2500), STEPS (of smart-grpo, default 100), SETTINGS_TOO
+# (further key=value, split at spaces), TUNE=1 (to choose settings: evaluation on about 1,000 further training questions
+# instead of the test set), SEED (default 0), PIECES (such as 15M: OUT once more as an archive in pieces), SMALL=1 (a
+# rehearsal with a small model and generated training problems on the CPU), SHOW=1 (print the commands, run nothing), ENGINE
+# of the rehearsal, REASONER_HOME, PYTHON, and CUDA_VISIBLE_DEVICES for the card.
 #
 # It ends at the deadline with status 3, and the same command goes on; on another machine with what docs/operations.md
 # names. Status 0: all is complete. Why these settings, and what they should give: docs/results/LOG.md.
@@ -46,6 +46,11 @@ else
     SETTINGS+=("data.pool.gsm8k.limit=$QUESTIONS" "data.evaluation.gsm8k.path=$DATA/gsm8k_test.jsonl")
   fi
 fi
+# Engine and trainer side by side, both awake; answers of a trained policy are short.
+GRPO=("grpo.max_steps=${STEPS:-100}" grpo.engine.gpu_memory_utilization=0.35 grpo.share_card=false
+  grpo.gradient_checkpointing=false grpo.batch_size=16 grpo.grad_accum=4 grpo.max_completion_length=320)
+[ -z "$SMALL" ] || GRPO=("grpo.max_steps=${STEPS:-2}" grpo.batch_size=4 grpo.grad_accum=2 grpo.num_generations=4
+  grpo.max_completion_length=64 grpo.save_steps=1 grpo.gate=0.2 grpo.gradient_checkpointing=false)
 SETTINGS+=("epoch2.samples=$SAMPLES" "epoch2.max_turn2=$SECOND_TURNS")
 # Rejection sampling draws as many samples as SMART: three few-shot ones, first turns, and its share of the second turns.
 EQUAL=$(((QUESTIONS * (3 + SAMPLES) + SECOND_TURNS * SAMPLES + QUESTIONS / 2) / QUESTIONS))
@@ -56,8 +61,14 @@ own() {
   case $1 in
     smart-epoch2) ;;
     smart-rft) printf '%s\n' control=rft "control.samples=$EQUAL" control.keep=6 ;;
+    smart-grpo) printf '%s\n' grpo.enabled=true "${GRPO[@]}" ;;
     *) echo "control=${control//-/_}" ;;
   esac
+}
+
+# alone NAME: what a processor's engine does not take, and smart-grpo has by itself.
+alone() {
+  [ -z "$SMALL" ] || [ "$1" != smart-grpo ] || echo '~grpo.engine.gpu_memory_utilization'
 }
 
 run() { # NAME OVERRIDE…
@@ -68,7 +79,8 @@ run() { # NAME OVERRIDE…
 variants=
 for name in $RUNS; do
   mapfile -t words < <(own "$name")
-  run "$name" "${words[@]}"
+  # shellcheck disable=SC2046 # one word or none
+  run "$name" "${words[@]}" $(alone "$name")
   [ "$name" = smart-epoch2 ] && continue
   quoted=$(printf ',"%s"' "${words[@]}")
   variants+="${variants:+,}${name#smart-}:[${quoted:1}]"

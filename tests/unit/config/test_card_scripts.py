@@ -118,7 +118,7 @@ def test_steps_are_those_that_fit(tmp_path: Path) -> None:
     assert steps == ["44", "4"], "(480 - 5 x 6) / 10 s = 45, as a multiple of 4; never less than 4"
 
 
-RUNS = "smart-epoch2 smart-rft smart-shuffled-labels"
+RUNS = "smart-epoch2 smart-grpo smart-rft smart-shuffled-labels"
 
 
 @pytest.mark.parametrize("small", ["", "1"])
@@ -158,7 +158,7 @@ def test_the_last_of_several_runs_is_one_table_of_them_all_from_the_cache(tmp_pa
 
 
 def test_two_cards_make_the_same_runs_as_one(tmp_path: Path) -> None:
-    pair = shown("pair.sh", tmp_path, FIRST="smart-epoch2", SECOND="smart-rft smart-shuffled-labels")
+    pair = shown("pair.sh", tmp_path, FIRST="smart-epoch2 smart-grpo", SECOND="smart-rft smart-shuffled-labels")
     assert pair == shown("smart.sh", tmp_path, RUNS=RUNS)
 
 
