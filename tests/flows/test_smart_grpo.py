@@ -114,6 +114,7 @@ def test_it_adds_a_model_and_a_row_and_changes_nothing_before_it(home: Path, wor
 
 
 @pytest.mark.crash
+@pytest.mark.long
 def test_killed_it_goes_on_from_its_checkpoint_to_the_same_model(tmp_path: Path, world: list[str]) -> None:
     calm, rough = tmp_path / "calm", tmp_path / "rough"
 
