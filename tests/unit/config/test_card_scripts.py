@@ -158,7 +158,9 @@ def test_the_last_of_several_runs_is_one_table_of_them_all_from_the_cache(tmp_pa
 
 
 def test_two_cards_make_the_same_runs_as_one(tmp_path: Path) -> None:
-    pair = shown("pair.sh", tmp_path, FIRST="smart-epoch2 smart-grpo", SECOND="smart-rft smart-shuffled-labels")
+    pair = shown(
+        "pair.sh", tmp_path, FIRST="smart-epoch2 smart-grpo", SECOND="smart-rft smart-shuffled-labels"
+    )
     assert pair == shown("smart.sh", tmp_path, RUNS=RUNS)
 
 
