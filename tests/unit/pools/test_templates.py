@@ -119,7 +119,7 @@ def ray_arguments(known: set[str]) -> dict[str, Any]:
 
 
 def test_settings_of_several_cards_reach_vllm_as_they_are() -> None:
-    arguments = ray_arguments({*RAY, "max_model_len", "gpu_memory_utilization"})
+    arguments = ray_arguments({*RAY, "max_model_len", "gpu_memory_utilization", "compilation_config"})
     assert {name: arguments[name] for name in RAY} == RAY and arguments["max_model_len"] == 4096
 
 
