@@ -92,7 +92,6 @@ def send(engine: PolicyEngine, model: Any, folder: AdapterFolder, rested: bool) 
 
     if rested:
         rest(engine)
-
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "lora_B" in name:

@@ -19,7 +19,7 @@ SHOW=${SHOW:-}
 RESERVE=30 # seconds for ending what runs and for collecting
 DEADLINE_AT=$(awk "BEGIN { print int(${DEADLINE:-9} * 60) - $RESERVE }")
 
-# One engine of moderate size beside the trainer: both fit, so nothing sleeps. CUDA graphs for all steps, without compiling: a quick start.
+# One engine of moderate size beside the trainer: both fit, so nothing sleeps. CUDA graphs as with compute=gpu80gb.
 CARD_ENGINE=(compute.one_card=false engine.options.max_num_seqs=256
   'engine.options.compilation_config={mode:0,cudagraph_mode:FULL,max_cudagraph_capture_size:1024}')
 

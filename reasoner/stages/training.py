@@ -22,12 +22,10 @@ from reasoner.records import Problem, TrainingExample
 from reasoner.store.rows import read_rows, write_rows
 from reasoner.training.grpo.launch import run_grpo
 from reasoner.training.launch import run_merge, run_sft
-from reasoner.training.smart.spec import SmartGrpoSpec
+from reasoner.training.smart.spec import PROGRAM, SmartGrpoSpec
 from reasoner.training.specs import MergeSpec, SftSpec
 from reasoner.workbench import ModelFolder, Workbench
 
-GRPO = "reasoner.training.smart.grpo"
-"""The program that `train_grpo` runs."""
 PARITY_PROMPTS = 8
 """Prompts on which the merged model is compared with base + adapter."""
 
@@ -104,7 +102,7 @@ def train_grpo(
         tracking=bench.tracking,
     )  # fmt: skip
     with bench.engines.without_engine():
-        done = run_grpo(GRPO, spec, bench.logs / f"grpo-{bench.work.name}.log", bench.child_progress)
+        done = run_grpo(PROGRAM, spec, bench.logs / f"grpo-{bench.work.name}.log", bench.child_progress)
     return done.summary
 
 

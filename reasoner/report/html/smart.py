@@ -28,8 +28,6 @@ FEW_SHOT, EVALUATED = "few-shot", "eval-"
 NO_STRATEGY = "none"
 SHOWN = "base, few-shot"
 """Who answered, in the list: the strategy has a column of its own."""
-
-
 PRACTICE = "GRPO, responses while training"
 CURVES = (
     ("GRPO: reward", ("reward", "correct", "groups_used")),

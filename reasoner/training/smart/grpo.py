@@ -17,10 +17,9 @@ from reasoner.stages.verdicts import judged, stop_if_unscored
 from reasoner.training.grpo import program
 from reasoner.training.grpo.method import Method, OnStep
 from reasoner.training.grpo.sampling import Sampling
-from reasoner.training.smart.spec import SmartGrpoSpec
+from reasoner.training.smart.spec import PROGRAM, SmartGrpoSpec
 from reasoner.verifiers import solutions
 
-PROGRAM = "reasoner.training.smart.grpo"
 CURVES = (
     "reward", "correct", *(s.value for s in Strategy), "no_strategy", "truncated", "tokens", "groups_used",
     "sampler_trainer_difference", "kl",

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from reasoner.config.smart import PromptConfig, SmartGrpoConfig, SmartVerifyConfig
 from reasoner.training.grpo.spec import GrpoSpec
 
+PROGRAM = "reasoner.training.smart.grpo"
+
 
 @dataclass(frozen=True)
 class SmartGrpoSpec(GrpoSpec):
