@@ -1,6 +1,5 @@
 """`reasoner run`: a pipeline in this process, or `--remote` through its deployment."""
 
-import gc
 import os
 import sys
 import time
@@ -46,9 +45,7 @@ def run(name: str, overrides: list[str], remote: bool) -> None:
         f"{name}: starting; everything is kept in {Home.from_environment().path}", file=sys.stderr, flush=True
     )
     server = start_embedded_server()
-    gc.disable()  # imports leave no garbage, and looking for it takes a seventh of their time
     pipeline.flow()  # its imports take as long as the server's
-    gc.enable()
     if server is not None:
         await_server(server)
     try:
