@@ -2,7 +2,7 @@
 # make test    what this machine can test in under an hour
 # make test-long    the tests that take minutes each: pools under load, kills of multi-turn trainings
 # make test-faults    the whole fault matrix: some 100 kills, full disks and the like
-# make bench    the benchmarks of speed with a small model on the CPU, JSON files into build/bench
+# make bench    the benchmarks of speed with a small model on the CPU in at most ten minutes, JSON files into build/bench
 # All of them install what they need into .venv first. `make cuda` installs the set for an NVIDIA card instead.
 
 VENV := .venv
@@ -23,7 +23,7 @@ test-long: install
 
 # Every cell of the fault matrix and the cuts at every write (docs/faults.md); `make test` has the short form.
 test-faults: install
-	$(BIN)/python -m pytest -m "faults or crash" --durations=0 tests/crash tests/flows/faults
+	$(BIN)/python -m pytest -m "faults or crash" -n 2 --dist loadgroup --durations=0 tests/crash tests/flows/faults
 
 # Speed on two cores says little of a card's: each line says what it can't show. Bars are not asked.
 bench: install

@@ -16,7 +16,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from paced import GIB, Finished, device_memory, machine, own_memory, pace, run_paced, timed
+from paced import GIB, Finished, device_memory, machine, own_memory, pace, run_paced
 
 from reasoner.config.data import ColumnMap, SourceConfig
 from reasoner.engines.protocol import EngineSettings
@@ -29,6 +29,7 @@ from reasoner.problems import load_problems
 from reasoner.prompts import ChatRenderer
 from reasoner.records import GenerationRequest, Sampling
 from reasoner.training import runtime
+from reasoner.training.grpo.timing import timed
 from reasoner.training.trainer import present_modules
 from reasoner.verifiers.numbers import extract_number, numbers_equal, parse_number
 

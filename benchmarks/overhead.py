@@ -9,6 +9,7 @@ Prints one JSON object:
   them; `percent_of_ten_minutes` is that relative to a pipeline of 600 s (aim: below 2).
 * `cached_seconds`: the same command when nothing is owed, the whole process, by the faster of two; with the server that
   the command starts (aim: 20), or with `--server` beside a server that is up (aim: 5).
+* `cached_processor_seconds`: user and system time of the same, with all its children; it says more where others work.
 
 Measures the machine as it is: run it on a quiet one, and compare runs on the same one only.
 """
@@ -17,6 +18,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import tempfile
@@ -42,11 +44,13 @@ def command(model: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def timed(services: Services, arguments: list[str], url: str | None) -> float:
+def timed(services: Services, arguments: list[str], url: str | None) -> tuple[float, float]:
+    """Wall clock and processor seconds of a command."""
     environment = {**services.environment, **({"PREFECT_API_URL": url} if url else {})}
     if url is None:
         environment.pop("PREFECT_HOME")  # the command keeps its database in the home folder
-    started = time.perf_counter()
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a user's modules are compiled once, not at every start
+    started, used = time.perf_counter(), processor_seconds()
     done = subprocess.run(
         [sys.executable, "-m", "flows.cli", *arguments],
         env=environment,
@@ -56,7 +60,13 @@ def timed(services: Services, arguments: list[str], url: str | None) -> float:
     )
     if done.returncode:
         raise SystemExit(done.stderr)
-    return time.perf_counter() - started
+    return time.perf_counter() - started, processor_seconds() - used
+
+
+def processor_seconds() -> float:
+    """What ended children have used so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def stages(services: Services) -> list[dict[str, Any]]:
@@ -73,7 +83,7 @@ def measure(folder: Path, with_server: bool) -> dict[str, Any]:
     url = services.url if with_server else None
     try:
         arguments = command(make_model(folder / "model"))
-        first = timed(services, arguments, url)
+        first, _ = timed(services, arguments, url)
         made = stages(services)
         again = [timed(services, arguments, url) for _ in range(2)]
         assert len(stages(services)) == len(made), "the second run made something anew"
@@ -88,8 +98,9 @@ def measure(folder: Path, with_server: bool) -> dict[str, Any]:
         "inside_stages_seconds": round(inside, 2),
         "outside_stages_seconds": round(first - inside, 2),
         "percent_of_ten_minutes": round(100 * (first - inside) / PIPELINE_SECONDS, 2),
-        "cached_seconds": round(min(again), 2),
-        "cached_seconds_all": [round(seconds, 2) for seconds in again],
+        "cached_seconds": round(min(again)[0], 2),
+        "cached_seconds_all": [round(seconds, 2) for seconds, _ in again],
+        "cached_processor_seconds": [round(used, 2) for _, used in again],
     }
 
 

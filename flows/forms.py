@@ -11,9 +11,6 @@ from typing import Annotated, Any
 from pydantic import WithJsonSchema
 
 from reasoner.config.base import Section
-from reasoner.config.multiturn import MultiTurnConfig
-from reasoner.config.planner import PlannerConfig
-from reasoner.config.smart import SmartConfig
 from reasoner.redaction import SHAPES
 
 SHAPE = "|".join(f"(?:{shape.pattern.removeprefix('(?i)')})" for shape in SHAPES.values())
@@ -79,8 +76,3 @@ def _in_hydra(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{name}:{_in_hydra(each)}" for name, each in value.items()) + "}"
     return json.dumps(value)
-
-
-SmartSettings = Annotated[dict[str, Any] | None, WithJsonSchema(settings_schema(SmartConfig))]
-PlannerSettings = Annotated[dict[str, Any] | None, WithJsonSchema(settings_schema(PlannerConfig))]
-MultiTurnSettings = Annotated[dict[str, Any] | None, WithJsonSchema(settings_schema(MultiTurnConfig))]

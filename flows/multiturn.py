@@ -8,11 +8,13 @@ The baseline is measured after the training, so that one start of the engine ser
 """
 
 from dataclasses import replace
+from typing import Annotated, Any
 
 from prefect import flow
 from prefect.runtime import flow_run
+from pydantic import WithJsonSchema
 
-from flows.forms import MultiTurnSettings, Overrides, as_overrides
+from flows.forms import Overrides, as_overrides, settings_schema
 from reasoner.config.compose import load
 from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.config.smart import ModelConfig
@@ -24,6 +26,8 @@ from tasks import multiturn as stages
 from tasks.context import run_context
 from tasks.gpu import cancel_children
 from tasks.smart import prepare_model
+
+MultiTurnSettings = Annotated[dict[str, Any] | None, WithJsonSchema(settings_schema(MultiTurnConfig))]
 
 
 @flow(name="multiturn", flow_run_name="{pipeline}", on_cancellation=[cancel_children])
@@ -43,9 +47,7 @@ def multiturn(
         run.save_config(config)
         tracking = shown.asked_for(config, run.folder)
         verify, learned = config.verify, config.learned()
-        problems = stages.prepare(
-            config.problems, config.env_type, verify.workers, verify.timeout, config.seed
-        )
+        problems = stages.prepare(config.problems, config.env_type, verify.workers, verify.timeout)
         checked = overlap.check(problems, config.contamination)
         base = prepare_model(config.model)
         correction = (

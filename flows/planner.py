@@ -7,10 +7,13 @@ base model ┴──────────────────────
 The merged model comes last: it is large, and a run that is cut short should have its evaluation.
 """
 
+from typing import Annotated, Any
+
 from prefect import flow
 from prefect.runtime import flow_run
+from pydantic import WithJsonSchema
 
-from flows.forms import Overrides, PlannerSettings, as_overrides
+from flows.forms import Overrides, as_overrides, settings_schema
 from reasoner.config.compose import load
 from reasoner.config.planner import PlannerConfig
 from reasoner.records import ArtifactRef
@@ -21,6 +24,7 @@ from tasks.context import run_context
 from tasks.gpu import cancel_children
 
 Refs = tuple[ArtifactRef, ...]
+PlannerSettings = Annotated[dict[str, Any] | None, WithJsonSchema(settings_schema(PlannerConfig))]
 
 
 @flow(name="planner", flow_run_name="{pipeline}", on_cancellation=[cancel_children])

@@ -10,11 +10,13 @@ A control is another way to make the records (`make_records`); a variant is the 
 """
 
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 from prefect import flow
 from prefect.runtime import flow_run
+from pydantic import WithJsonSchema
 
-from flows.forms import Overrides, SmartSettings, as_overrides
+from flows.forms import Overrides, as_overrides, settings_schema
 from reasoner.config.smart import AskConfig, SmartConfig
 from reasoner.config.variants import load_variants
 from reasoner.errors import CollapseError, DataError, TrainingError
@@ -27,6 +29,7 @@ from tasks.gpu import cancel_children
 from tasks.smart import Answered, Kind, Step, Trained
 
 Refs = tuple[ArtifactRef, ...]
+SmartSettings = Annotated[dict[str, Any] | None, WithJsonSchema(settings_schema(SmartConfig))]
 
 
 @dataclass(frozen=True)

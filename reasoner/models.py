@@ -66,7 +66,7 @@ def resolve(config: ModelConfig, home: Path, *, weights: bool = True) -> Resolve
         folder = _converted(local, home)
     elif local.is_dir():
         folder = local.resolve()
-    elif _is_hub_id(path):
+    elif is_hub_id(path):
         folder, revision = _downloaded(path, config.revision)
     else:
         what = "is a file" if local.exists() else "does not exist"
@@ -138,7 +138,7 @@ def _is_part_of_model(name: str) -> bool:
     return name.endswith(HASHED_SUFFIXES) and name not in NOT_HASHED and not name.startswith(".")
 
 
-def _is_hub_id(path: str) -> bool:
+def is_hub_id(path: str) -> bool:
     """`owner/name`; anything that looks like a path is one."""
     return path.count("/") == 1 and not path.startswith(("/", ".", "~")) and not path.endswith("/")
 

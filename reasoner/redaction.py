@@ -12,6 +12,7 @@ import re
 import select
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 SECRET = re.compile(r"KEY|(^|_)TOKEN($|_)|SECRET|PASSW|CREDENTIAL|AUTH(?!OR)", re.IGNORECASE)
@@ -146,8 +147,10 @@ def copy(source: int, target: int, secrets: Mapping[str, str]) -> None:
 
 
 def _write(target: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(target, data) :]
+    """What a full disk refuses is lost: a copy that ended would hold up whoever writes to it, for ever."""
+    with suppress(OSError):
+        while data:
+            data = data[os.write(target, data) :]
 
 
 if __name__ == "__main__":

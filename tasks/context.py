@@ -31,6 +31,7 @@ from reasoner.report.html.build import write_if_cheap
 from reasoner.store import Store
 from reasoner.tracking import Tracking
 from reasoner.tracking.evaluations import log_tables
+from reasoner.training import zero
 from reasoner.workbench import Workbench
 from tasks.progress import Progress
 
@@ -226,7 +227,7 @@ def run_context(
 
     An engine that nobody uses for `idle_seconds` ends. With `keep_engine` one that is in use at the end waits so long
     for the next process, under a worker that ends it (`reasoner.engines.kept`). Raises `ConfigurationError` where
-    `tracking` can't be done.
+    `tracking` can't be done, `UsageError` where `compute` names a package that training here would need.
     """
     rehearsal = _rehearsal.get()
     if rehearsal is not None:
@@ -244,6 +245,8 @@ def run_context(
         tracking = tracking or TrackingConfig()
         tracked = Tracking.of(tracking.wandb, tracking.project, folder_name, folder)
         store, compute = Store(home.artifacts), compute or ComputeConfig(idle_seconds=idle_seconds)
+        if not gpu_pool:
+            zero.require(compute)
         context = RunContext(home, store, engines, folder, gpu_pool or "", tracked, compute, progress)
         token = _current.set(context)
         try:

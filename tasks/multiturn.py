@@ -31,10 +31,10 @@ def data_files_and_judge(arguments: dict[str, Any]) -> Any:
 
 @stage("multiturn-problems", kind="problems", version=1, external=data_files_and_judge)
 def prepare(
-    out: Draft, problems: ProblemsConfig, env_type: EnvType, workers: int | None, timeout: float, seed: int
+    out: Draft, problems: ProblemsConfig, env_type: EnvType, workers: int | None, timeout: float
 ) -> None:
     """Load the problems, try golds and reference programs, split by hash."""
-    out.metadata |= work.prepare(out.path, problems, env_type, workers, timeout, seed)
+    out.metadata |= work.prepare(out.path, problems, env_type, workers, timeout)
 
 
 @stage(
@@ -86,7 +86,7 @@ def control(
     out.metadata |= work.control(out.path, bench(), open_ref(problems), cast, open_ref(main), name, config)
 
 
-@stage("multiturn-report", kind="report", version=2)
+@stage("multiturn-report", kind="report", version=3)
 def report(
     out: Draft, title: str, problems: ArtifactRef, base: ArtifactRef, baseline: ArtifactRef, trained: ArtifactRef,
     final: ArtifactRef, names: tuple[str, ...], controls: tuple[ArtifactRef, ...], clean: ArtifactRef | None = None,

@@ -86,7 +86,7 @@ def require_plans(out: Draft, runs: ArtifactRef, min_parse_rate: float) -> None:
     out.metadata |= planner_records.require_plans(out.path, open_ref(runs), min_parse_rate)
 
 
-@stage("planner-grpo", kind="adapter", version=2, gpu=True, external=prompt_text)
+@stage("planner-grpo", kind="adapter", version=3, gpu=True, external=prompt_text)
 def train_grpo(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, start: ArtifactRef | None, grpo: PlannerGrpoConfig,
     worker: WorkerConfig, reward: RewardConfig, engine: EngineConfig, wandb: WandbConfig, prompt: PlannerPromptConfig,
@@ -120,7 +120,7 @@ def evaluate(
     out.metadata |= planner_records.measure(out.path, name, open_ref(runs), config, reward)
 
 
-@stage("planner-report", kind="report", version=2)
+@stage("planner-report", kind="report", version=3)
 def report(
     out: Draft, title: str, problems: ArtifactRef, base: ArtifactRef, records: ArtifactRef | None,
     gate: ArtifactRef | None, adapters: tuple[ArtifactRef, ...], evaluations: tuple[ArtifactRef, ...], seed: int,

@@ -36,6 +36,8 @@ Estimator = Callable[[Scene, dict[str, Any]], Estimate]
 ESTIMATORS: dict[str, Estimator] = {**smart.ESTIMATORS, **planner.ESTIMATORS, **multiturn.ESTIMATORS}
 ANY = 1 << 60
 """Main memory of a machine that is not this one."""
+CORES_ELSEWHERE = 16
+"""Cores a card, as machines with cards are rented."""
 UNKNOWN = Estimate(1.0, notes=("no estimate for this stage",))
 
 
@@ -129,8 +131,8 @@ def make_plan(
     tokens, arch = Tokens(folder), architecture_of(model, home.path)
 
     scene = Scene(
-        speed, arch, tokens, lambda ref: facts.facts_of(ref, tokens.count), len(os.sched_getaffinity(0)),
-        ANY if elsewhere else host_memory()[1],
+        speed, arch, tokens, lambda ref: facts.facts_of(ref, tokens.count),
+        CORES_ELSEWHERE if elsewhere else len(os.sched_getaffinity(0)), ANY if elsewhere else host_memory()[1],
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="reasoner-plan-") as scratch:
         expected = Expected(scene, home, Path(scratch))

@@ -31,6 +31,7 @@ from reasoner.stages import generation, policy, smart, training, verdicts
 from reasoner.stages import problems as questions
 from reasoner.stages import report as reporting
 from reasoner.store import Draft, open_ref, verify_ref
+from reasoner.store.manifest import Manifest
 from reasoner.verifiers import solutions
 from reasoner.workbench import ModelFolder
 from tasks.context import bench
@@ -176,7 +177,7 @@ def retry(
     out.metadata |= policy.sample(out.path, bench(), pool, first, folder_of(model), how, config, seed, epoch)
 
 
-@stage("train", kind="adapter", version=2, gpu=True,
+@stage("train", kind="adapter", version=3, gpu=True,
        external=prompt_text, label=lambda a: f"epoch {a['epoch']}")  # fmt: skip
 def train(
     out: Draft, records: ArtifactRef, model: ArtifactRef, config: TrainConfig, prompt: PromptConfig,
@@ -188,7 +189,7 @@ def train(
     )
 
 
-@stage("grpo", kind="adapter", version=1, gpu=True, external=prompt_and_verifier)
+@stage("grpo", kind="adapter", version=2, gpu=True, external=prompt_and_verifier)
 def train_grpo(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, grpo: SmartGrpoConfig, prompt: PromptConfig,
     verify: SmartVerifyConfig, engine: EngineConfig, seed: int,
@@ -217,6 +218,7 @@ def merge(
     out.metadata |= training.merge(
         out.path, bench(), folder_of(model), open_ref(adapter), open_ref(records), prompt, dtype
     )
+    out.metadata["model"] = _first_base(verify_ref(model))
 
 
 @stage("answer", kind="completions", version=2, gpu=True, external=prompt_text, label=answer_label)
@@ -299,6 +301,17 @@ def folders(refs: tuple[ArtifactRef, ...]) -> list[Path]:
 
 
 def folder_of(model: ArtifactRef) -> ModelFolder:
-    """The model behind a reference; its fingerprint is the artifact's digest."""
+    """The model behind a reference; its fingerprint is the artifact's digest.
+
+    A merged model has a name that nothing can be loaded by: an adapter trained on it names it as its base, and under
+    the first base's name PEFT would put that adapter onto other weights without a word.
+    """
     folder, manifest = open_ref(model), verify_ref(model)
-    return ModelFolder(folder, model.digest, str(manifest.metadata.get("model", model.digest[:16])))
+    name = _first_base(manifest)
+    merged = "parity" in manifest.metadata
+    return ModelFolder(folder, model.digest, f"{name} merged {model.digest[:16]}" if merged else name)
+
+
+def _first_base(model: Manifest) -> str:
+    """The name of the model that all adapters merged into this one began with."""
+    return str(model.metadata.get("model", model.digest[:16]))

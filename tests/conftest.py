@@ -7,6 +7,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from reasoner.errors import SandboxUnavailableError
+from reasoner.sandbox import Sandbox
+
 # A busy machine is no reason to fail: what is slow is measured in benchmarks/, never asserted.
 hypothesis.settings.register_profile("project", deadline=None)
 hypothesis.settings.load_profile("project")
@@ -27,3 +30,12 @@ def shared_data() -> Path:
     if not DATA.is_dir():
         pytest.skip("the data sets are not beside this checkout (../shared/data)")
     return DATA
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Sandbox:
+    """The sandbox of this machine; what needs it is skipped, with the reason, where there is none."""
+    try:
+        return Sandbox.detect()
+    except SandboxUnavailableError as error:
+        pytest.skip(str(error))

@@ -7,10 +7,14 @@
 # DATA   folder with mbpp.jsonl (text, code, test_list), math_train_slice.jsonl and math500.jsonl (problem, answer, solution)
 # OUT    folder for what is small: reports, evaluations with every episode, metrics, times, logs, adapters in bfloat16
 #
-# Environment: DEADLINE (minutes from now, default 9), RUNS (default "score-code mlmt-code"; also score-math, mlmt-math),
-# MINUTES of training a run (default 8), STEPS (fixed, not measured; a multiple of 4), SEED (default 0), PIECES (such as
-# 15M: OUT once more as archives in pieces, each adapter in one of its own), SMALL=1 (a rehearsal with a small model on
-# the CPU, on ENGINE, default vllm_cpu), SHOW=1 (print the commands, run nothing), REASONER_HOME, PYTHON.
+# Environment: DEADLINE (minutes from now, default 9), RUNS (default "score-code mlmt-code"; also fixed-code, rl-guided-code,
+# and each with -math), MINUTES of training a run (default 8), STEPS (fixed, not measured; a multiple of 4), SETTINGS_TOO
+# (further key=value, split at spaces), SEED (default 0), PIECES (such as 15M: OUT once more as archives in pieces, each
+# adapter in one of its own), SMALL=1 (a rehearsal with a small model on the CPU, on ENGINE, default vllm_cpu), SHOW=1
+# (print the commands, run nothing), REASONER_HOME, PYTHON.
+#
+# score-* (one fixed sentence), fixed-* (the feedback of an untrained writer) and rl-guided-* (of a trained one) are one
+# algorithm that differs in its feedback alone: STEPS gives them equally many steps, MINUTES equally long trainings.
 #
 # It ends at the deadline with status 3, and the same command goes on; on another machine with what docs/operations.md
 # names, and with OUT/*.steps. Status 0: all runs are complete.
@@ -35,6 +39,22 @@ else
   TEST=300 MATH_TEST=500
 fi
 
+# pipeline NAME: the configuration that the run NAME starts from.
+pipeline() {
+  case $1 in
+    fixed-*) echo "score-${1#fixed-}" ;;
+    rl-guided-*) echo "rl-guided-score-${1#rl-guided-}" ;;
+    *) echo "$1" ;;
+  esac
+}
+
+# marker NAME: the run NAME with further settings is another one, whose steps are measured anew.
+marker() {
+  # shellcheck disable=SC2086 # however they are spaced
+  local too=$(echo ${SETTINGS_TOO:-})
+  [ -z "$too" ] && echo "$1" || echo "$1-$(echo "$too" | sha256sum | cut -c1-8)"
+}
+
 # settings NAME STEPS BETWEEN: everything that the run NAME sets, into the array GIVEN; BETWEEN two validations.
 settings() {
   local name=$1 steps=$2 between=$3
@@ -45,27 +65,34 @@ settings() {
       "problems.test_size=$MATH_TEST") ;;
   esac
   case $name in
-    score-*) GIVEN+=("stage1_steps=$((steps / 2))" "stage2_steps=$((steps / 2))") ;;
+    score-* | fixed-* | rl-guided-*) GIVEN+=("stage1_steps=$((steps / 2))" "stage2_steps=$((steps / 2))") ;;
     mlmt-*) GIVEN+=("iterations=$steps") ;;
+    *) echo "there is no run $name; RUNS are score-, fixed-, rl-guided- or mlmt-, and code or math" >&2 && exit 2 ;;
   esac
+  [[ $name != fixed-* ]] || GIVEN+=(use_smart_corrections=true train_guidance_model=false)
+  # shellcheck disable=SC2206 # several words
+  GIVEN+=(${SETTINGS_TOO:-})
 }
 
-# fix_steps NAME: STEPS, or how many steps MINUTES hold, measured once, in OUT/NAME.steps.
+# fix_steps NAME: STEPS, or how many steps MINUTES hold, measured once, in OUT/MARKER.steps.
 fix_steps() {
-  local name=$1 file=$OUT/$1.steps folder=$REASONER_HOME/measured/$1
+  local name=$1 mark
+  mark=$(marker "$1")
+  local file=$OUT/$mark.steps folder=$REASONER_HOME/measured/$mark
   [ -z "${STEPS:-}" ] || echo "$STEPS" >"$file"
   [ ! -s "$file" ] || return 0
   settings "$name" "$MEASURED" "$MEASURED"
-  within "$PYTHON" -m flows.cli train --config-name "$name" "${GIVEN[@]}" "hydra.run.dir=$folder" >"$OUT/$name.measured.log"
-  cp "$folder/logs/times-work.jsonl" "$OUT/$name.measured.jsonl"
+  within "$PYTHON" -m flows.cli train --config-name "$(pipeline "$name")" "${GIVEN[@]}" "hydra.run.dir=$folder" \
+    >"$OUT/$mark.measured.log"
+  cp "$folder/logs/times-work.jsonl" "$OUT/$mark.measured.jsonl"
   rm -rf "$folder"
-  "$PYTHON" benchmarks/card/steps.py "$OUT/$name.measured.jsonl" "$MINUTES" >"$file"
+  "$PYTHON" benchmarks/card/steps.py "$OUT/$mark.measured.jsonl" "$MINUTES" >"$file"
 }
 
 for name in $RUNS; do
   [ -n "$SHOW" ] || fix_steps "$name"
-  steps=$([ -n "$SHOW" ] && echo "${STEPS:-$MEASURED}" || cat "$OUT/$name.steps")
-  echo "# $name: $steps steps"
+  steps=$([ -n "$SHOW" ] && echo "${STEPS:-$MEASURED}" || cat "$OUT/$(marker "$name").steps")
+  echo "# $(marker "$name"): $steps steps"
   settings "$name" "$steps" $((steps / 4))
-  within "$PYTHON" -m flows.cli run "$name" "${GIVEN[@]}"
+  within "$PYTHON" -m flows.cli run "$(pipeline "$name")" "${GIVEN[@]}"
 done

@@ -4,13 +4,15 @@
 #   benchmarks/card/smart.sh MODEL DATA OUT
 #
 # MODEL  folder of the base, or package:NAME/FILE.gguf
-# DATA   folder with gsm8k_train.jsonl and gsm8k_test.jsonl (question, answer)
+# DATA   folder with gsm8k_train.jsonl and gsm8k_test.jsonl (question, answer); where svamp.jsonl, asdiv.jsonl and
+#        multiarith.jsonl (or mawps_multiarith.jsonl) lie there, too, they are evaluated as well
 # OUT    folder for what is small: reports, evaluations, answers, logs, adapters in bfloat16
 #
 # Environment: DEADLINE (minutes from now, default 9), RUNS (default smart-epoch2; also smart-grpo, smart-rft,
 # smart-shuffled-labels, …: in one REASONER_HOME they share the stages that are alike, also while the other is running on
 # another card; after several, smart-epoch2 once more from the cache with the others as its variants, so that one table has
-# them all with paired tests), LIMIT (questions of the pool, default 2500), STEPS (of smart-grpo, default 100), SETTINGS_TOO
+# them all with paired tests), LIMIT (questions of the pool, default 2500), SETS (which further sets,
+# default "svamp asdiv multiarith": 3,900 questions beside GSM8K's 1,319; none with SETS=), STEPS (of smart-grpo, default 100), SETTINGS_TOO
 # (further key=value, split at spaces), TUNE=1 (to choose settings: evaluation on about 1,000 further training questions
 # instead of the test set), SEED (default 0), PIECES (such as 15M: OUT once more as an archive in pieces), SMALL=1 (a
 # rehearsal with a small model and generated training problems on the CPU), SHOW=1 (print the commands, run nothing), ENGINE
@@ -37,7 +39,7 @@ else
   SETTINGS=(data=gsm8k "data.pool.gsm8k.path=$DATA/gsm8k_train.jsonl" data.validation=0.08 few_shot.layout=chat
     compute=gpu80gb compute.micro_batch=32 engine.options.max_num_seqs=512 engine.options.max_model_len=2560
     epoch1.max_records=3000 epoch1.refine_pairs=one_random epoch2.keep_per_strategy=2 epoch2.max_records=9000
-    train.batch_size=32 train.grad_accum=1 train.lr=3e-4 train_later.lr=2e-4 train.save_steps=50
+    train.batch_size=32 train.grad_accum=1 train.lr=3e-4 train_later.lr=2e-4 train.save_steps=50 train.eval_steps=50
     evaluation.second_turn=last)
   if [ -n "$TUNE" ]; then
     share=$(awk "BEGIN { print $HELD_OUT / ($QUESTIONS + $HELD_OUT) }")
@@ -45,6 +47,16 @@ else
   else
     SETTINGS+=("data.pool.gsm8k.limit=$QUESTIONS" "data.evaluation.gsm8k.path=$DATA/gsm8k_test.jsonl")
   fi
+fi
+if [ -z "$TUNE" ]; then
+  for set in ${SETS-svamp asdiv multiarith}; do
+    for file in "$DATA/$set.jsonl" "$DATA/mawps_$set.jsonl"; do
+      [ -f "$file" ] || continue
+      SETTINGS+=("+data/source@data.evaluation.$set=$set" "data.evaluation.$set.path=$file")
+      [ -z "$SMALL" ] || SETTINGS+=("data.evaluation.$set.limit=4")
+      break
+    done
+  done
 fi
 # Engine and trainer side by side, both awake; answers of a trained policy are short.
 GRPO=("grpo.max_steps=${STEPS:-100}" grpo.engine.gpu_memory_utilization=0.35 grpo.share_card=false

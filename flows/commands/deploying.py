@@ -67,10 +67,16 @@ def deploy() -> list[str]:
         text=True,
     )
     if done.returncode:
-        raise InfrastructureError(
-            f"prefect deploy failed: {(done.stderr or done.stdout).strip().splitlines()[-1]}"
-        )
+        raise InfrastructureError(f"prefect deploy failed: {last_line(done.stdout + done.stderr)}")
     return [d["name"] for d in yaml.safe_load((PROJECT / "prefect.yaml").read_text())["deployments"]]
+
+
+def last_line(said: str) -> str:
+    """The last line that says something: Prefect ends with the frame of a traceback, or that there was one."""
+    lines = [line.strip(" |+-\t") for line in said.splitlines()]
+    return next(
+        (line for line in reversed(lines) if line and line != "An exception occurred."), "no word of it"
+    )
 
 
 def version() -> str:

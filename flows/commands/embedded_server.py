@@ -10,11 +10,11 @@ import os
 import socket
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
+from flows.commands.health import answers
+from flows.commands.processes import PROJECT
 from reasoner.errors import ChildFailedError, InfrastructureError
 from reasoner.home import Home
 from reasoner.process.child import Child, start_child
@@ -35,7 +35,7 @@ def start_embedded_server() -> Child | None:
     port = _free_port()
     settings = {name: value for name, value in os.environ.items() if name.startswith("PREFECT_")}
     quiet = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
-    command = [sys.executable, "-m", "uvicorn", "--factory", "prefect.server.api.server:create_app",
+    command = [sys.executable, "-m", "uvicorn", "--app-dir", str(PROJECT), "--factory", "flows.server:create_app",
                "--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]  # fmt: skip
     child = start_child(
         command, log=_folder() / "server.log", env={**settings, **quiet, "DO_NOT_TRACK": "1"}, grace=GRACE
@@ -50,11 +50,8 @@ def await_server(child: Child) -> None:
     """Wait until the server answers. Raises InfrastructureError."""
     url, deadline = os.environ["PREFECT_API_URL"], time.monotonic() + START_SECONDS
     while True:
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=2):
-                return
-        except (urllib.error.URLError, OSError):
-            pass
+        if answers(url):
+            return
         try:
             child.check()
         except ChildFailedError as error:

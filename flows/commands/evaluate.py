@@ -82,6 +82,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
 
 
 def _run(config: "EvaluateConfig") -> dict[str, Any]:
+    from reasoner.config.training import ComputeConfig
     from reasoner.engines.pool import EnginePool
     from reasoner.evaluation.evaluate import FACTS, ROWS
     from reasoner.evaluation.evaluate import evaluate as work
@@ -103,9 +104,12 @@ def _run(config: "EvaluateConfig") -> dict[str, Any]:
     try:
         with (
             EnginePool(logs) as engines,
-            store.writer("evaluation", {"config": config.model_dump(mode="json")}) as out,
+            store.writer(
+                "evaluation", {"config": config.model_dump(mode="json", exclude={"engines"})}
+            ) as out,
         ):
-            made = work(out.path, Workbench(home, engines, place, logs, show), config)
+            bench = Workbench(home, engines, place, logs, show, compute=ComputeConfig(engines=config.engines))
+            made = work(out.path, bench, config)
             out.metadata |= made
     finally:
         progress.close()

@@ -111,6 +111,16 @@ def _row(run: "Run") -> dict[str, Any]:
         "run": run.folder.name,
         "started": started,
         "state": run.state,
-        "model": facts.get("model_path"),
+        "model": _model(facts, run.folder),
         "folder": str(run.folder),
     }
+
+
+def _model(facts: dict[str, Any], folder: Path) -> str | None:
+    """Where the run's model is: in this home folder, which may have come from another place, if it holds it."""
+    from reasoner.store import Store
+
+    path, row = facts.get("model_path"), facts.get("model")
+    if isinstance(row, dict) and row.get("uri") == path:
+        return Store(Home(folder.parent.parent).artifacts).here(ArtifactRef.from_row(row)).uri
+    return path

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,9 @@ from reasoner.planning.benchmark import measure_cpu
 from reasoner.planning.device import GIB, Device
 from reasoner.planning.plan import CACHED, Plan
 
+UNPLANNED = ("nightly", "publish")
+"""Methods that train nothing; what there is to do is known only when they run."""
+
 
 def plan(
     name: str, overrides: list[str], price: float | None, as_json: bool, calibrate: bool, check: bool, actual: bool,
@@ -28,6 +31,10 @@ def plan(
 ) -> None:  # fmt: skip
     """Print the plan; exit status 1, with a line a reason, where it does not fit."""
     home = Home.from_environment()
+    _require_meaning(actual, calibrate, {
+        "--price": price is not None, "--check": check, "--calibrate": calibrate, "--device": on is not None,
+        "key=value": bool(overrides),
+    }, on)  # fmt: skip
     if actual:
         show_actual(plans.read(_run_folder(name, home)), as_json)
         return
@@ -47,10 +54,29 @@ def plan(
         raise InfrastructureError("; ".join(made.refusals))
 
 
+def _require_meaning(actual: bool, calibrate: bool, given: Mapping[str, bool], on: str | None) -> None:
+    """UsageError for options that would have no effect together."""
+    idle = [option for option, is_given in given.items() if is_given]
+    if actual and idle:
+        raise UsageError(
+            f"--actual shows a run as it was: leave {', '.join(idle)} out (reasoner plan RUN --actual)"
+        )
+    if calibrate and on is not None and on != here().name:
+        raise UsageError(f"--calibrate measures this machine, which is {here().name}: leave --device {on} out, or "
+                         "calibrate there")  # fmt: skip
+
+
 def make(
     name: str, overrides: Sequence[str], home: Home, on: str | None = None, benchmark: bool = True
 ) -> Plan:
-    """The plan for the device `on`, or for this machine's. Without `benchmark` nothing is measured or written."""
+    """The plan for the device `on`, or for this machine's. Without `benchmark` nothing is measured or written.
+
+    Raises UsageError for a pipeline that trains nothing.
+    """
+    if method_of(name) in UNPLANNED:
+        raise UsageError(
+            f"{name!r} has no plan: it trains nothing, and what there is to do is known when it runs"
+        )
     wanted = device.find(on) if on else here()
     elsewhere = not wanted.is_cpu and not Path("/dev/nvidiactl").exists()
     found = calibration.read(home.path)
@@ -176,7 +202,8 @@ def show_actual(made: Plan, as_json: bool) -> None:
     print(f"{'stage':<{width}}  {'predicted':>9}  {'actual':>9}  off")
     for step, seconds in rows:
         off = plans.error_of(step.estimate.seconds, seconds)
-        print(f"{step.label:<{width}}  {step.estimate.seconds:>7.1f} s  {seconds:>7.1f} s  {off:+.0%}")
+        share = f"{off:+.0%}" if max(step.estimate.seconds, seconds) >= 1 else ""  # of less it says nothing
+        print(f"{step.label:<{width}}  {step.estimate.seconds:>7.1f} s  {seconds:>7.1f} s  {share}".rstrip())
     print(summary(made))
 
 

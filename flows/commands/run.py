@@ -13,6 +13,7 @@ from flows.commands import plan, prefect_settings
 from flows.commands.embedded_server import await_server, server_trouble, start_embedded_server
 from flows.commands.pipelines import Pipeline, find
 from flows.commands.processes import read_url
+from reasoner.config.kinds import method_of
 from reasoner.doctor import packages
 from reasoner.errors import InfrastructureError, ReasonerError, UsageError
 from reasoner.home import Home
@@ -72,6 +73,8 @@ def _here(pipeline: Pipeline, name: str, overrides: list[str]) -> None:
 
 def predicted(name: str, overrides: list[str], home: Home) -> Plan | None:
     """What the run is expected to take. A run does not fail because nobody can foretell it."""
+    if method_of(name) in plan.UNPLANNED:
+        return None
     try:
         return plan.make(name, overrides, home)
     except ReasonerError as error:

@@ -6,10 +6,9 @@ Each line says what was done, or that it was there already. `down` ends what `up
 import os
 import sys
 import time
-import urllib.error
-import urllib.request
 
 from flows.commands import deploying, prefect_settings, processes
+from flows.commands.health import answers
 from flows.commands.processes import Service
 from reasoner.engines.kept.slot import clear_all
 from reasoner.errors import BusyError, InfrastructureError
@@ -70,7 +69,7 @@ def down() -> None:
 
 
 def _server(home: Home, url: str, known: dict[str, Service]) -> None:
-    if _answers(url):
+    if answers(url):
         whose = "" if "server" in known else ", started by somebody else: `reasoner down` leaves it"
         _say("server", f"{url.removesuffix('/api')} was there already{whose}")
         return
@@ -81,7 +80,7 @@ def _server(home: Home, url: str, known: dict[str, Service]) -> None:
     server = known.get("server")
     if server is None:
         server = processes.start(
-            home, "server", [processes.prefect(), "server", "start", "--host", host, "--port", port]
+            home, "server", [sys.executable, "-m", "flows.server", "start", "--host", host, "--port", port]
         )
         known["server"] = server
         processes.save(home, url, list(known.values()))
@@ -100,17 +99,9 @@ def _worker(home: Home, url: str, known: dict[str, Service], pool: str) -> None:
     _say(name, f"started (process {known[name].pid})")
 
 
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:
-            return bool(reply.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
-
-
 def _wait_for(url: str, server: Service, home: Home) -> None:
     deadline, log = time.monotonic() + START_SECONDS, processes.log_of(home, "server")
-    while not _answers(url):
+    while not answers(url):
         if not server.alive:
             lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
             raise InfrastructureError(

@@ -50,14 +50,19 @@ def infer(
     from reasoner.config.smart import SmartConfig
     from reasoner.errors import UsageError
     from reasoner.records import Strategy
+    from reasoner.stages.smart_asked import require_part
     from reasoner.stages.smart_folder import SmartFolder
 
+    require_part(part)
     if strategy not in list(Strategy):
         raise UsageError(f"STRATEGY is one of {', '.join(Strategy)}, not {strategy!r}")
     given = list(overrides or [])
     if config == "smart-epoch2" and not any(word.startswith("data=") for word in given):
         given.insert(0, "data=metamath")
     loaded = load(config, [*given, f"model.path={model}"], SmartConfig)
+    if strategy not in loaded.few_shot.strategies:
+        names = ",".join(loaded.few_shot.strategies)
+        raise UsageError(f"STRATEGY {strategy} is not among few_shot.strategies=[{names}]")
     _print(
         _shown(
             lambda show: SmartFolder.create(folder, loaded, show).infer(

@@ -24,6 +24,8 @@ from reasoner.redaction import find_secret
 CONFIG_FOLDER = Path(__file__).resolve().parents[2] / "configs"
 
 SectionT = TypeVar("SectionT", bound=Section)
+BRANCH = re.compile(r"constrained-|literal\[")
+"""How the name of one alternative of a field begins, which pydantic puts behind the field's own name."""
 
 
 def names(folder: Path = CONFIG_FOLDER) -> list[str]:
@@ -133,7 +135,10 @@ def _prepare(override: str, groups: Sequence[str], section: type[Section]) -> st
     mark, key, value = match.groups()
     if key in groups and not value.startswith("{"):
         return f"{key}={value}"
-    _known_or_raise(key, section)
+    _, at, place = key.rpartition("@")
+    _known_or_raise(place, section)
+    if at:  # Hydra's way to put a file of a group at a place: +data/source@data.evaluation.svamp=svamp
+        return override if mark else f"+{override}"
     return override if mark else f"++{key}={value}"
 
 
@@ -167,13 +172,15 @@ def _inner_section(annotation: Any) -> type[Section] | None:
 
 
 def _explain(detail: ErrorDetails, section: type[Section]) -> str:
-    location = ".".join(str(part) for part in detail["loc"])
+    location = ".".join(str(part) for part in detail["loc"] if not BRANCH.match(str(part)))
     if detail["type"] == "extra_forbidden":
         return (
             f"no key {location!r}.{nearest(location, [*_siblings(detail['loc'], section), *keys(section)])}"
         )
     message = detail["msg"].removeprefix("Value error, ")
     given = detail.get("input")
+    if detail["type"] in ("tuple_type", "list_type"):
+        return f"{location}: must be a list, such as {location}=[{given if isinstance(given, str) else '…'}]"
     shown = f" (got {given!r})" if isinstance(given, str | int | float | bool) else ""
     return f"{location}: {message}{shown}" if location else message
 

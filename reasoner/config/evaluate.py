@@ -1,6 +1,6 @@
 """What `reasoner evaluate` asks of a model."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -34,6 +34,8 @@ class EvaluateConfig(Section):
     """Responses a problem."""
     seed: int = 0
     engine: EngineConfig = EngineConfig()
+    engines: int = Field(default=1, ge=1)
+    """Engines that share the generation, as `compute.engines` of a run; a server is one whatever this says."""
     verify: VerifyConfig = VerifyConfig()
     confidence: float = Field(default=0.95, gt=0, lt=1)
 
@@ -44,6 +46,11 @@ class EvaluateConfig(Section):
                 "samples above 1 need decoding.temperature above 0: greedy responses are all the same"
             )
         return self
+
+    @property
+    def content_id(self) -> dict[str, Any]:
+        """How many engines answer changes no answer."""
+        return self.model_dump(exclude={"engines"})
 
     @property
     def is_served(self) -> bool:

@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from reasoner.config.base import Section
-from reasoner.config.training import ComputeConfig, LoraConfig
+from reasoner.config.training import ComputeConfig, LoraConfig, ServerConfig
 
 
 class GrpoConfig(Section):
@@ -51,6 +51,8 @@ class GrpoConfig(Section):
     """Recompute activations in the backward pass: less memory, about a third more time."""
     share_card: bool | None = None
     """The engine sleeps while the optimiser works; unset goes by `compute.one_card`."""
+    server: ServerConfig = ServerConfig()
+    """Who samples, in place of an engine here; unset goes by `compute.server`."""
     engine: dict[str, Any] = Field(default_factory=dict)
     """Engine options that differ while the trainer shares the card, such as `gpu_memory_utilization`."""
     logging_steps: int = Field(default=10, ge=1)
@@ -64,13 +66,20 @@ class GrpoConfig(Section):
 
     @property
     def content_id(self) -> dict[str, Any]:
-        """Who holds the card when changes no result, so it counts in no stage's key."""
-        return self.model_dump(exclude={"share_card"})
+        """Where is sampled and who holds the card when changes no result, so it counts in no stage's key."""
+        return self.model_dump(exclude={"share_card", "server"})
 
     def on(self, compute: ComputeConfig) -> Self:
-        """These settings with what follows from the machine: who holds the card when."""
+        """These settings with what follows from the machine: where is sampled, and who holds the card when."""
+        server = self.server if self.server.url else compute.server
         shared = compute.one_card if self.share_card is None else self.share_card
-        return self.model_copy(update={"share_card": shared})
+        return self.model_copy(update={"share_card": shared and not server.url, "server": server})
+
+    @model_validator(mode="after")
+    def _one_who_samples(self) -> Self:
+        if self.load_in_4bit and self.server.url:
+            raise ValueError("grpo.load_in_4bit samples by the trainer's own model: it can't use grpo.server")
+        return self
 
     @model_validator(mode="after")
     def _whole_groups(self) -> Self:

@@ -48,6 +48,9 @@ class ProblemsConfig(Section):
     """The run stops when a larger share of golds or reference programs fails its own check."""
     overlap: Literal["error", "drop"] = "error"
     """Training problems that are also in `test`: stop, or leave them out."""
+    seed: int = 0
+    """Which problems are test and validation. Apart from the training's seed, so that several trainings of one file are
+    tested on the same problems."""
 
     @model_validator(mode="after")
     def _something_to_test(self) -> "ProblemsConfig":
@@ -208,12 +211,14 @@ class MultiTurnConfig(Section):
     """`bf16` computes in bfloat16 autocast over float32 adapter weights; `auto` is that on an accelerator."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass."""
-    processes: int = Field(default=1, ge=1)
-    """Training processes, one a device."""
-    max_logprob_difference: float = Field(default=0.05, gt=0)
-    """The step-0 gate: mean absolute difference between the sampler's and the trainer's log-probabilities."""
+    processes: int | None = Field(default=None, ge=1)
+    """Training processes, one a device; unset is `compute.processes`. They learn what one learns, and a training goes
+    on with another number of them."""
+    max_logprob_difference: float | None = Field(default=None, gt=0)
+    """The gate of a process's first two updates: the largest mean difference between the sampler's and the trainer's
+    log-probabilities, in nats a token; unset goes by the coarser precision of the two. A later one stops at 0.5."""
     max_ratio_difference: float = Field(default=0.01, gt=0)
-    """The step-0 gate: how far the mean ratio may be from 1."""
+    """The same gate: how far the mean ratio may be from 1."""
 
     eval_freq: int = Field(default=20, ge=1)
     """Iterations between validations; there is one at the end, too."""
@@ -346,13 +351,19 @@ class MultiTurnConfig(Section):
 
     @property
     def content_id(self) -> dict[str, Any]:
-        """Where it is computed changes no result, so it counts in no stage's key."""
-        return self.model_dump(exclude={"compute"})
+        """Where it is computed, and by how many processes, changes no result, so it counts in no stage's key."""
+        return self.model_dump(exclude={"compute"}) | {"processes": 1}
+
+    @property
+    def trainers(self) -> int:
+        """Training processes."""
+        return self.processes or self.compute.processes
 
     def learned(self) -> "MultiTurnConfig":
         """The same training without what only reports on it: two runs that learn alike have one key."""
         length = {"max_tokens": self.evaluation.max_tokens}
-        compute = ComputeConfig(one_card=self.compute.one_card)  # the training must know it
+        here = self.compute  # the training must know where it runs
+        compute = ComputeConfig(one_card=here.one_card, processes=here.processes, server=here.server)
         kept = {"evaluation": MultiTurnEvaluation.model_validate(length), "compute": compute}
         return self._with_defaults(*REPORTING, **kept)
 

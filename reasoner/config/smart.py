@@ -266,6 +266,19 @@ class SmartConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _convergence_has_questions(self) -> "SmartConfig":
+        if (
+            self.epochs == "until-converged"
+            and self.converged_on == "validation"
+            and not self.data.validation
+        ):
+            raise ValueError(
+                "epochs=until-converged goes by validation questions, and data.validation=0 leaves none; set it above "
+                "0, or converged_on=pool"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _given_solutions_are_learnt_once(self) -> "SmartConfig":
         if self.control.kind == "given_solutions" and self.epochs != 1:
             raise ValueError("control=given_solutions has nothing for a second epoch; set epochs=1")

@@ -2,13 +2,13 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from reasoner.config.base import Section
 from reasoner.errors import ConfigurationError
 
 Dtype = Literal["bfloat16", "float16", "float32"]
-Sharding = Literal["ddp", "fsdp"]
+Sharding = Literal["ddp", "fsdp", "deepspeed"]
 
 
 class LoraConfig(Section):
@@ -49,7 +49,7 @@ class TrainConfig(Section):
     """Recompute activations in the backward pass: less memory, about a third more time."""
     compile: bool = False
     """Compile each layer of the model with `torch.compile`: less of the host's time a step, a minute more at the start.
-    Worth it where a step waits for the host and there are hundreds of them. Needs a C compiler; not with `fsdp`."""
+    Worth it where a step waits for the host and there are hundreds of them. Needs a C compiler; with `ddp` only."""
     nf4_above_gib: float | None = Field(default=None, ge=0)
     """A base whose weights take more GiB than this in bfloat16 is held in 4-bit NF4 while its adapter is trained
     (QLoRA, arXiv 2305.14314); the adapter is merged into the full weights. Unset never does, 0 always."""
@@ -73,11 +73,32 @@ def share_of(whole: int, processes: int) -> int:
     if whole % processes:
         fits = [n for n in range(1, whole + 1) if whole % n == 0]
         raise ConfigurationError(
-            f"{whole} records an optimiser step (train.batch_size × train.grad_accum) can't be shared equally by "
+            f"{whole} records an optimiser step (batch_size × grad_accum) can't be shared equally by "
             f"{processes} processes; set compute.processes to one of {', '.join(map(str, fits))}, "
-            "or change train.grad_accum"
+            "or change grad_accum"
         )
     return whole // processes
+
+
+class ServerConfig(Section):
+    """vLLM's server on another card or machine, which samples for a training that does so as it goes."""
+
+    url: str = ""
+    """Its root, such as `http://gpu-host-b:8000`, without `/v1`; empty starts an engine here. Its key, if it wants one,
+    comes from VLLM_API_KEY."""
+    model: str = "base"
+    """The name under which it serves the base."""
+    adapters: str = ""
+    """A folder that both machines see under this name; adapters are written there. Empty is this machine's memory, for
+    a server on this machine."""
+
+    @model_validator(mode="after")
+    def _root(self) -> "ServerConfig":
+        if self.url and not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"compute.server.url={self.url!r} is no address; write http://HOST:PORT")
+        if self.url.rstrip("/").endswith("/v1"):
+            raise ValueError("compute.server.url is the server's root: leave /v1 out")
+        return self
 
 
 class ComputeConfig(Section):
@@ -94,16 +115,26 @@ class ComputeConfig(Section):
     """vLLM's compilation_config on this card (read by configs/engine/vllm.yaml); empty leaves vLLM's own."""
     one_card: bool = False
     """Training that samples as it goes and its engine share one card: the engine sleeps while the optimiser works."""
+    server: ServerConfig = ServerConfig()
+    """Who samples for such a training in place of an engine here: only the adapter is sent. `one_card` then says
+    nothing."""
     processes: int = Field(default=1, ge=1)
-    """Training processes of supervised fine-tuning, one a device of this machine. They share the effective batch, which
-    stays; a training may go on with another number from its last checkpoint."""
+    """Training processes, one a device of this machine. They share the effective batch, which stays; a training may go
+    on with another number from its last checkpoint."""
     engines: int = Field(default=1, ge=1)
     """Engines that share a generation, one a device (or a group of `engine.options.tensor_parallel_size` devices)."""
     sharding: Sharding = "ddp"
-    """`ddp`: the whole model on every device. `fsdp`: its weights, gradients and optimiser divided among them."""
+    """Supervised fine-tuning: `ddp`: the whole model on every device. `fsdp`: its weights, gradients and optimiser
+    divided among them. `deepspeed`: gradients and optimiser alone, by ZeRO stage 2 (needs the package deepspeed). GRPO
+    and multi-turn training hold it whole."""
     micro_batch: int | None = Field(default=None, ge=1)
     """At most this many records a training micro-step; the effective batch, `train.batch_size × train.grad_accum`,
     stays. Unset cuts it as `train` says. Where even this is too much it is halved, and that remembered."""
+
+    @property
+    def shares_card(self) -> bool:
+        """Whether the engine of a training that samples as it goes must sleep while the optimiser works."""
+        return self.one_card and not self.server.url
 
     def cut(self, train: TrainConfig) -> TrainConfig:
         """`train` with its effective batch in micro-batches that fit."""

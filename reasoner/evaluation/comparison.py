@@ -4,12 +4,12 @@ One sample a problem: McNemar's exact test, the interval by Agresti and Min. Sev
 problems. p is adjusted by Holm over the data sets. An unscored problem is left out of both sides and counted.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from reasoner.errors import DataError
-from reasoner.evaluation.answered import UNNAMED, Answered, Answers
+from reasoner.evaluation.answered import Answered, Answers
+from reasoner.evaluation.matching import Pairs, named_alike, paired
 from reasoner.records import Record
 from reasoner.statistics import (
     holm,
@@ -89,7 +89,7 @@ def compare(
     Raises DataError where they have no data set in common, or other problems in one (`shared` compares those that
     both have).
     """
-    sets_a, sets_b = _named_alike(a, b)
+    sets_a, sets_b = named_alike(a, b)
     common = [name for name in sets_a if name in sets_b]
     if not common:
         raise DataError(
@@ -98,7 +98,7 @@ def compare(
         )
     found = []
     for name in common:
-        pairs = _paired(name, a.name, b.name, sets_a[name], sets_b[name], shared)
+        pairs = paired(name, a.name, b.name, sets_a[name], sets_b[name], shared)
         found.append(_compare_set(name, pairs, confidence, resamples, seed))
     adjusted = holm([one.p for one in found])
     return Comparison(
@@ -108,54 +108,6 @@ def compare(
         tuple(name for name in sets_a if name not in sets_b),
         tuple(name for name in sets_b if name not in sets_a),
     )
-
-
-Sets = Mapping[str, Mapping[str, Answers]]
-Pairs = list[tuple[Answers, Answers]]
-
-
-def _named_alike(a: Answered, b: Answered) -> tuple[Sets, Sets]:
-    """A single set without a name is taken for the other side's single set."""
-    if len(a.sets) == len(b.sets) == 1:
-        (name_a, rows_a), (name_b, rows_b) = *a.sets.items(), *b.sets.items()
-        if UNNAMED in (name_a, name_b):
-            name = name_a or name_b or "all"
-            return {name: rows_a}, {name: rows_b}
-        keys = [_by_content(rows) for rows in (rows_a, rows_b)]
-        if name_a != name_b and all(keys) and set(keys[0] or ()) == set(keys[1] or ()):
-            return {name_b: rows_a}, {name_b: rows_b}  # the same problems under two names
-    return a.sets, b.sets
-
-
-def _by_content(rows: Mapping[str, Answers]) -> dict[str, Answers] | None:
-    """Problems by question and gold, or None where some have no text or two are the same."""
-    found = {one.content: one for one in rows.values()}
-    return found if "" not in found and len(found) == len(rows) else None
-
-
-def _paired(
-    name: str, name_a: str, name_b: str, a: Mapping[str, Answers], b: Mapping[str, Answers], shared: bool
-) -> Pairs:
-    """The same problems of both, by question and gold where both know them, else by id."""
-    by_content = _by_content(a), _by_content(b)
-    left: Mapping[str, Answers] = a
-    right: Mapping[str, Answers] = b
-    if by_content[0] is not None and by_content[1] is not None:
-        left, right = by_content[0], by_content[1]
-    both = [key for key in left if key in right]
-    only = [
-        (name_a, [left[k] for k in left if k not in right]),
-        (name_b, [right[k] for k in right if k not in left]),
-    ]
-    if (only[0][1] or only[1][1]) and not (shared and both):
-        told = "; ".join(
-            f"{len(rows)} only in {who} (first: {_short(rows[0])})" for who, rows in only if rows
-        )
-        hint = (
-            f"--shared compares the {len(both)} that both have" if both else "evaluate both on the same file"
-        )
-        raise DataError(f"{name}: the problems differ: {told}; {hint}")
-    return [(left[key], right[key]) for key in both]
 
 
 def _compare_set(name: str, pairs: Pairs, confidence: float, resamples: int, seed: int) -> SetComparison:
@@ -193,7 +145,3 @@ def _flip(a: Answers, b: Answers) -> Flip:
     line = " ".join(text.split())
     short = line if len(line) <= EXCERPT else line[: EXCERPT - 1] + "…"
     return Flip(a.problem_id, short, gold, a.mean, b.mean, a.answers[0], b.answers[0])
-
-
-def _short(one: Answers) -> str:
-    return repr(" ".join(one.question.split())[:50]) if one.question else one.problem_id

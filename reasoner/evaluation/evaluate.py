@@ -14,7 +14,6 @@ from reasoner.config.smart import AskConfig, FewShotConfig, PromptConfig
 from reasoner.errors import InfrastructureError
 from reasoner.evaluation.measure import measure
 from reasoner.evaluation.target import Target, find_target
-from reasoner.ledger.owed import complete
 from reasoner.methods.smart.attempts import Attempt
 from reasoner.problems.loading import load_problems
 from reasoner.prompts import few_shot_turns, load_exemplars, load_template
@@ -23,6 +22,7 @@ from reasoner.records import Completion, GenerationRequest, Outcome, Problem, St
 from reasoner.serving.client import render_messages
 from reasoner.shards.mirror import open_ledger
 from reasoner.stages import policy
+from reasoner.stages.completions import completed
 from reasoner.stages.generation import Ask, few_shot_asks, few_shot_decoding
 from reasoner.stages.smart import write_json
 from reasoner.stages.verdicts import judged
@@ -102,9 +102,9 @@ def _complete(
         for ask, index in _wanted(asks, config.samples)
     ]  # fmt: skip
     with open_ledger(bench.home, target.fingerprint[:32]) as ledger:
-        made = complete(
-            requests, ledger=ledger, fingerprint={target.adapter: target.fingerprint}, engine=target.start,
-            on_progress=bench.child_progress,
+        made = completed(
+            bench, requests, ledger=ledger, fingerprint={target.adapter: target.fingerprint}, engine=target.start,
+            settings=target.settings, adapters=target.adapters,
         )  # fmt: skip
     tokens = sum(c.completion_tokens for c in made.completions)
     return made.completions, {

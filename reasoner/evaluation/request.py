@@ -11,6 +11,7 @@ from reasoner.config.compose import CONFIG_FOLDER, nearest, validate
 from reasoner.config.data import FILE_SUFFIXES
 from reasoner.config.evaluate import EvaluateConfig
 from reasoner.errors import ConfigurationError, UsageError
+from reasoner.models import PACKAGE, is_hub_id
 
 
 def read_request(
@@ -27,6 +28,7 @@ def read_request(
     from omegaconf.errors import OmegaConfBaseException
 
     start: dict[str, Any] = {"model": {"path": model}, "data": _source(data, folder)}
+    _require_model(model)
     if not model.startswith(("http://", "https://")):
         start["engine"] = _named(folder / "engine", _engine() if engine == "auto" else engine, "engine")
     words = [word for word in overrides if "=" in word]
@@ -51,10 +53,22 @@ def _source(data: str, folder: Path) -> dict[str, Any]:
     if not data:
         raise UsageError(f"give --data: a file, a Hub id, or one of {', '.join(names)}")
     if PurePath(data).suffix.lower() in FILE_SUFFIXES:
+        if not Path(data).expanduser().is_file():
+            raise UsageError(f"--data {data}: there is no such file; or give one of {', '.join(names)}")
         return {"name": PurePath(data).stem, "kind": "file", "path": data}
     if data.count("/") == 1:
         return {"name": data.split("/")[1], "kind": "hub", "path": data}
     return {"name": data, **_named(folder / "data" / "source", data, "data set")}
+
+
+def _require_model(model: str) -> None:
+    """UsageError for a word that is neither here nor an address, a package's file or a Hub's `owner/name`."""
+    elsewhere = model.startswith(("http://", "https://", PACKAGE)) or is_hub_id(model)
+    if not elsewhere and not Path(model).expanduser().exists():
+        raise UsageError(
+            f"no model {model!r} here: give a folder with config.json, a tokenizer and weights, an adapter's folder, a "
+            f"file.gguf, {PACKAGE}NAME/FILE.gguf, a Hub id (owner/name) or http(s)://…/v1"
+        )
 
 
 def _named(folder: Path, name: str, what: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +50,22 @@ class ServedEngine:
         """See `Engine.generate`; log-probabilities are not asked for."""
         if logprobs:
             raise UsageError("log-probabilities are not asked of a server")
+        failure: BaseException | None = None
         with ThreadPoolExecutor(AT_ONCE) as pool:
             futures = {pool.submit(self._one, request): i for i, request in enumerate(requests)}
             try:
                 for future in as_completed(futures):
-                    yield futures[future], future.result()
+                    if future.cancelled():
+                        continue
+                    if (error := future.exception()) is None:
+                        yield futures[future], future.result()
+                    elif failure is None:
+                        failure = error
+                        _cancel(futures)  # nothing more is asked; what is under way is waited for and kept
             finally:
-                for future in futures:  # after a failure nothing more is asked
-                    future.cancel()
+                _cancel(futures)
+        if failure is not None:
+            raise failure
 
     def close(self) -> None:
         self._client.close()
@@ -123,3 +131,8 @@ class ServedEngine:
             return dict(json.loads(text))
         except (ValueError, TypeError) as error:
             raise EngineError(f"{self.base_url}/{path} does not answer in JSON: {text[:100]}") from error
+
+
+def _cancel(futures: Iterable[Future[Completion]]) -> None:
+    for future in futures:
+        future.cancel()

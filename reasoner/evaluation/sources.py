@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.audit.runs import Lineage, find_run
+from reasoner.config.data import FILE_SUFFIXES
 from reasoner.errors import ArtifactError, DataError, UsageError
 from reasoner.evaluation.answered import UNNAMED, Answered, Answers, answered_from_rows
 from reasoner.home import Home
+from reasoner.methods.multiturn.metrics import reward_at, trained_turn
 from reasoner.methods.planner.evaluation import TRAINED
 from reasoner.problems.files import read_file
 from reasoner.records import ArtifactRef
@@ -36,6 +38,8 @@ def find(word: str, home: Home) -> Answered:
     """The answers that `word` means. UsageError for none or several, DataError for unusable rows."""
     path = Path(word).expanduser()
     if path.is_file():
+        if path.suffix.lower() not in FILE_SUFFIXES:
+            raise UsageError(f"{word}: the name of a file of rows ends in {', '.join(FILE_SUFFIXES)}")
         return answered_from_rows(word, [row for _, row in read_file(path).rows])
     if path.is_dir() and (found := _plain_folder(path)) is not None:
         return answered_from_rows(word, read_rows(found))
@@ -101,7 +105,7 @@ Models = dict[str, tuple[list[Group], bool]]
 
 def _models(arguments: Mapping[str, Any], lineage: Lineage, store: Store) -> Models:
     if "final" in arguments:
-        return _multi_turn(arguments, store)
+        return _multi_turn(arguments, lineage, store)
     models: Models = {}
     for encoded in arguments["evaluations"]:
         given = lineage.arguments(ArtifactRef.from_row(encoded))
@@ -130,7 +134,9 @@ def _planner(
         yield arm, lambda a=arm: _episodes_of_arm(store.open(ref), a), arm == TRAINED  # type: ignore[misc]
 
 
-def _multi_turn(arguments: Mapping[str, Any], store: Store) -> Models:
+def _multi_turn(arguments: Mapping[str, Any], lineage: Lineage, store: Store) -> Models:
+    given = lineage.arguments(ArtifactRef.from_row(arguments["trained"]))
+    turn = trained_turn(given.get("config", {}).get("method", ""))
     refs = {
         "baseline": arguments["baseline"],
         **dict(zip(arguments["names"], arguments["controls"], strict=True)),
@@ -139,7 +145,7 @@ def _multi_turn(arguments: Mapping[str, Any], store: Store) -> Models:
     refs.pop("independent", None)  # two samples of another kind: no second turn to compare
     return {
         label: (
-            [("test", partial(_second_turns, store, ArtifactRef.from_row(encoded)))],
+            [("test", partial(_turns, store, ArtifactRef.from_row(encoded), turn))],
             label == "trained",
         )
         for label, encoded in refs.items()
@@ -154,12 +160,13 @@ def _episodes_of_arm(folder: Path, arm: str) -> Iterator[Row]:
         yield {"problem_id": episode.problem_id, "outcome": episode.verdict.outcome, **row}
 
 
-def _second_turns(store: Store, ref: ArtifactRef) -> Iterator[Row]:
+def _turns(store: Store, ref: ArtifactRef, turn: int) -> Iterator[Row]:
+    """The outcomes of the turn that the run's method trains."""
     from reasoner.methods.multiturn.episode import Episode
 
     for row in _read(store, ref, "episodes.jsonl"):
         episode = Episode.from_row(row)
-        reward = episode.r1 if episode.refinement is None else episode.r2
+        reward = reward_at(episode, turn)
         correct = None if reward is None else reward == 1
         yield {"problem_id": episode.problem_id, "index": episode.index, "correct": correct}
 

@@ -1,20 +1,20 @@
 """The model that is evaluated: a folder or Hub id, an adapter with its base, or a served endpoint."""
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from reasoner.config.evaluate import EvaluateConfig
 from reasoner.config.smart import ModelConfig
-from reasoner.engines.protocol import Engine
+from reasoner.engines.protocol import Engine, EngineSettings
 from reasoner.evaluation.served import ServedEngine
 from reasoner.home import Home
 from reasoner.ids import content_hash
 from reasoner.models import fingerprint, resolve
 from reasoner.serving.own_base import base_of
 from reasoner.stages.generation import served_fingerprint
-from reasoner.workbench import ModelFolder, Workbench
+from reasoner.workbench import ModelFolder, Workbench, engine_settings
 
 ADAPTER = "evaluated"
 """The adapter's name in the engine."""
@@ -29,6 +29,9 @@ class Target:
     folder: Path | None
     adapter: str
     start: Callable[[], Engine]
+    settings: EngineSettings | None = None
+    """What `start` starts; None for a server."""
+    adapters: Mapping[str, Path] = field(default_factory=dict)
 
 
 def find_target(config: EvaluateConfig, bench: Workbench) -> Target:
@@ -41,7 +44,8 @@ def find_target(config: EvaluateConfig, bench: Workbench) -> Target:
     found = resolve(config.model, bench.home.path, weights=config.engine.kind != "scripted")
     model = ModelFolder(found.folder, found.fingerprint, config.model.path)
     made_by = served_fingerprint(model, config.engine)
-    return Target(model.name, made_by, model.path, "", lambda: bench.engine(model, config.engine))
+    settings = engine_settings(model, config.engine)
+    return Target(model.name, made_by, model.path, "", lambda: bench.engine(model, config.engine), settings)
 
 
 def _adapter(folder: Path, config: EvaluateConfig, bench: Workbench) -> Target:
@@ -55,7 +59,9 @@ def _adapter(folder: Path, config: EvaluateConfig, bench: Workbench) -> Target:
     def start() -> Engine:
         return bench.engine(model, config.engine, adapters={ADAPTER: folder}, max_lora_rank=rank)
 
-    return Target(f"{config.model.path} on {base.name}", made_by, model.path, ADAPTER, start)
+    settings = engine_settings(model, config.engine, True, rank)
+    name = f"{config.model.path} on {base.name}"
+    return Target(name, made_by, model.path, ADAPTER, start, settings, {ADAPTER: folder})
 
 
 def _served(config: EvaluateConfig) -> Target:

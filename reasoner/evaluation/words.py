@@ -1,8 +1,9 @@
 """A comparison in plain words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from reasoner.evaluation.comparison import POWER, Comparison, Flip, SetComparison
+from reasoner.evaluation.seeds import Spread
 from reasoner.report.words import p_value
 
 CHANCE = 0.05
@@ -47,8 +48,25 @@ def power_sentence(found: SetComparison) -> str:
     )
 
 
-def lines(found: Comparison, flips: int = 5) -> Iterator[str]:
-    """The whole comparison for a terminal, with at most `flips` problems each way."""
+def seed_lines(side: str, spread: Spread) -> Iterator[str]:
+    """An arm's runs, their mean and their spread."""
+    for seed in spread.runs:
+        yield f"  {side} {seed.accuracy:6.1%} of {seed.n} problems  {seed.name}"
+    accuracies = [seed.accuracy for seed in spread.runs]
+    yield (
+        f"  {side} {spread.mean:6.1%} mean of {len(accuracies)} runs, standard deviation "
+        f"{100 * spread.deviation:.1f} points ({min(accuracies):.1%} to {max(accuracies):.1%})"
+    )
+
+
+def lines(
+    found: Comparison,
+    flips: int = 5,
+    a: Mapping[str, Spread] | None = None,
+    b: Mapping[str, Spread] | None = None,
+) -> Iterator[str]:
+    """The whole comparison for a terminal, with at most `flips` problems each way; `a` and `b` are runs of an arm with
+    several seeds, by data set."""
     yield f"A  {found.a}"
     yield f"B  {found.b}"
     for one in found.sets:
@@ -62,6 +80,9 @@ def lines(found: Comparison, flips: int = 5) -> Iterator[str]:
         )
         yield f"  A {one.accuracy_a:.1%}, B {one.accuracy_b:.1%} of {one.n} problems{excluded} ({method})"
         yield f"  {power_sentence(one)}"
+        for side, spreads in (("A", a), ("B", b)):
+            if spreads and one.dataset in spreads:
+                yield from seed_lines(side, spreads[one.dataset])
         yield from _flipped("gained", one.gained, flips)
         yield from _flipped("lost", one.lost, flips)
     for side, names in (("A", found.only_a), ("B", found.only_b)):

@@ -141,11 +141,10 @@ def _result(path: Path) -> tuple[ArtifactRef, ...] | None:
 def _releases(home: Home) -> dict[str, set[str]]:
     path = home.path / "releases.json"
     try:
-        entries = json.loads(path.read_bytes())
-        return {str(name): set(_digests(entry)) for name, entry in entries.items()}
+        return {str(row["name"]): set(_digests(row)) for row in json.loads(path.read_bytes())["releases"]}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path} cannot be read ({type(error).__name__}), and releases must not be removed: mend it or move it away"
         ) from None

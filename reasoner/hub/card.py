@@ -43,8 +43,7 @@ def planner_card(facts: CardFacts) -> str:
         for arm in found.arms
         if arm.name == "trained" and arm.accuracy.value is not None
     ]  # fmt: skip
-    is_hub_id = facts.base_model.count("/") == 1 and not facts.base_model.startswith((".", "/", "~"))
-    options: dict[str, Any] = {"base_model": facts.base_model} if is_hub_id else {}
+    options: dict[str, Any] = {"base_model": facts.base_model} if _is_hub_id(facts.base_model) else {}
     if results:
         options |= {"model_name": facts.repo.split("/")[-1], "eval_results": results}
     header = ModelCardData(
@@ -58,6 +57,18 @@ def planner_card(facts: CardFacts) -> str:
         notes=notes, settings=_settings(facts.training),
     )  # fmt: skip
     return f"---\n{header}\n---\n\n{body}"
+
+
+def _is_hub_id(name: str) -> bool:
+    """Whether `name` may be OWNER/NAME on the Hub; a folder or a merged model of ours is not."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return "/" in name
 
 
 def read_evaluations(paths: Sequence[Path]) -> tuple[PlannerEvaluation, ...]:

@@ -111,9 +111,9 @@ class Journal:
         return body_of(line[:length])
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def _undo(self, start: int) -> None:
         try:

@@ -1,9 +1,10 @@
 """Everything that is known of calls: the store's manifests and the runs' journals."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from reasoner.errors import ArtifactError
+from reasoner.errors import ArtifactError, UsageError
 from reasoner.home import Home
 from reasoner.lineage import journal
 from reasoner.lineage.calls import Call, call_of, ident
@@ -20,8 +21,14 @@ class Known:
         self._read: dict[tuple[str, str], Manifest | None] = {}
 
     def call(self, ref: ArtifactRef) -> Call | None:
-        """The call that made `ref`; None where neither a journal nor a manifest tells."""
-        return self._first.get(ident(ref)) or self.manifest_call(ref)
+        """The call that made `ref`; None where neither a journal nor a manifest tells.
+
+        A journal does not tell in what environment and when the artifact was made: its manifest does, of the same call.
+        """
+        own, made = self._first.get(ident(ref)), self.manifest_call(ref)
+        if own is not None and made is not None and own.key == made.key:
+            return replace(own, environment=made.environment, created=made.created)
+        return own or made
 
     def manifest_call(self, ref: ArtifactRef) -> Call | None:
         """The call that the manifest tells of."""
@@ -29,12 +36,12 @@ class Known:
         return call_of(ref, found) if found else None
 
     def manifest(self, ref: ArtifactRef) -> Manifest | None:
-        """The manifest; None where there is none that can be read."""
+        """The manifest; None where there is none that can be read, as of a reference that a rehearsal made up."""
         key = ident(ref)
         if key not in self._read:
             try:
                 self._read[key] = self.store.manifest(ref)
-            except ArtifactError:
+            except (ArtifactError, UsageError):
                 self._read[key] = None
         return self._read[key]
 

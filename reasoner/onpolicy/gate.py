@@ -24,6 +24,32 @@ class OffPolicyError(TrainingError):
     """The samples did not come from the policy that is trained; the message says how far off, and why."""
 
 
+def coarser(served: str, trained: str, *, fresh: bool) -> str:
+    """The coarsest precision between sampler and trainer, both named as in THRESHOLDS.
+
+    An adapter travels in bfloat16; a fresh one changes nothing, so its rounding does not count.
+    """
+    passed = [served, trained] if fresh else [served, trained, "bfloat16"]
+    return max(passed, key=THRESHOLDS.__getitem__)
+
+
+def require_close(
+    mean: float, limit: float, cause: Callable[[], str], *, at: str = "", precision: str = ""
+) -> None:
+    """Raises OffPolicyError, with the cause, unless the mean |difference| in nats a token is at most `limit`.
+
+    `at` names the step; `precision` is that of a limit at the start, a later one is the drift's.
+    """
+    if mean <= limit:  # not so where it is no number
+        return
+    of, asked = (
+        (f" for {precision}", ".") if precision else ("", ": was the adapter sent after the last step?")
+    )
+    raise OffPolicyError(
+        f"{at}sampler and trainer differ by {mean:.3f} nats a token (limit {limit:g}{of}){asked} {cause()}"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Drift(Record):
     """How far sampler and trainer were apart at one step, in nats a token."""
@@ -92,17 +118,10 @@ class Gate:
         drift = measure(sampler, trainer)
         first = not self.history
         limit = self.threshold if first else self.stop
-        if not drift.mean <= limit:  # also when it is not a number
-            cause = likely_cause(sampler, trainer, limit, probes or {})
-            if first:
-                raise OffPolicyError(
-                    f"step 0: sampler and trainer differ by {drift.mean:.3f} nats a token "
-                    f"(limit {limit:g} for {self._precision}). {cause}"
-                )
-            raise OffPolicyError(
-                f"sampler and trainer differ by {drift.mean:.3f} nats a token (limit {limit:g}): was the adapter "
-                f"sent after the last step? {cause}"
-            )
+        require_close(
+            drift.mean, limit, lambda: likely_cause(sampler, trainer, limit, probes or {}),
+            at="step 0: " if first else "", precision=self._precision if first else "",
+        )  # fmt: skip
         self.history.append(drift)
         if first:
             self._log(f"the sampler is on policy: {drift.mean:.2g} nats a token apart (limit {limit:g})")

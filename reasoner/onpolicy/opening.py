@@ -1,12 +1,15 @@
 """Opens a sampler: on an engine of this machine, or on a server."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from reasoner.config.training import ServerConfig
 from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.start import open_engine
+from reasoner.errors import ConfigurationError
 from reasoner.onpolicy.adapters import AdapterFolder
 from reasoner.onpolicy.parts import Parts
 from reasoner.onpolicy.sampler import OnPolicySampler
@@ -59,22 +62,34 @@ def open_sampler(
     )
 
 
-def open_served_sampler(
-    settings: ServedSettings,
-    *,
-    parts: Parts | None = None,
-    folder: AdapterFolder | None = None,
-    say: Callable[[str], None] = print,
-) -> OnPolicySampler:
-    """A sampler on a running OpenAI server of vLLM's, which must see the folder of adapters.
+def open_server(server: ServerConfig, settings: EngineSettings) -> ServedEngine:
+    """The server that `server` names, as the engine that `settings` describe; a server that is silent is waited for.
 
-    A server that went away is waited for (`settings.wait_seconds`) and given its adapters again.
+    Its base must be the trainer's: log-probabilities are compared at the first step. Raises EngineError where none
+    answers or it serves another model, ConfigurationError for settings of an engine that has no server.
     """
-    return OnPolicySampler(
-        lambda: ServedEngine(settings),
-        base_tokenizer(settings.model_path),
-        NO_LIMIT,
-        folder=folder,
-        parts=parts,
-        log=say,
-    )
+    if settings.kind != "vllm":
+        raise ConfigurationError(
+            f"compute.server is a server of vLLM's, and engine.kind={settings.kind}; set engine=vllm"
+        )
+    return ServedEngine(
+        ServedSettings(
+            server.url.rstrip("/"), server.model, settings.model_path, max_lora_rank=settings.max_lora_rank,
+            max_model_len=int(settings.options.get("max_model_len") or NO_LIMIT),
+        )
+    )  # fmt: skip
+
+
+def adapters_for(server: ServerConfig) -> AdapterFolder | None:
+    """Where adapters are written for a server to read: the folder that both see, or None for this machine's memory.
+
+    Raises ConfigurationError where that folder can't be written.
+    """
+    if not server.adapters:
+        return None
+    folder = Path(server.adapters).expanduser().absolute()
+    if not os.access(folder, os.W_OK):
+        raise ConfigurationError(
+            f"compute.server.adapters={folder} is no folder that can be written; make it first"
+        )
+    return AdapterFolder(folder)

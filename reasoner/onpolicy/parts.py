@@ -70,6 +70,8 @@ class Parts:
         self._synchronise = synchronise
         self._stack: list[str] = []
         self._seconds: dict[str, float] = {}
+        self.whole = StepTimes(0.0, {})
+        """All that was ever taken."""
         self._start = self._mark = self._clock()
 
     @contextmanager
@@ -92,6 +94,9 @@ class Parts:
         self._switch()
         now = self._mark
         times = StepTimes(now - self._start, self._seconds)
+        known = self.whole.parts
+        parts = {name: known.get(name, 0.0) + times.parts.get(name, 0.0) for name in {**known, **times.parts}}
+        self.whole = StepTimes(self.whole.wall + times.wall, parts)
         self._start, self._seconds = now, {}
         return times
 
@@ -106,8 +111,8 @@ class Parts:
         self._mark = now
 
 
-def device_parts() -> Parts:
-    """Parts that wait for the card's work at each switch, where there is a card."""
+def device_parts(device: str = "cuda") -> Parts:
+    """Parts that wait for the card's work at each switch, where `device` is a card and there is one."""
     import torch
 
-    return Parts(torch.cuda.synchronize if torch.cuda.is_available() else None)
+    return Parts(torch.cuda.synchronize if device == "cuda" and torch.cuda.is_available() else None)

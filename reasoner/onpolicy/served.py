@@ -6,6 +6,7 @@ tokenises nothing. Departs from the in-process engine: a server can't be reseede
 samples, unless `seeded` gives each request a seed (CUDA only: the CPU build fails on seeded requests).
 """
 
+import contextlib
 import itertools
 import os
 import time
@@ -49,7 +50,8 @@ class ServedSettings:
     """Seconds for one answer."""
     wait_seconds: float = 300.0
     """How long to wait for a server that does not answer (yet)."""
-    seeded: bool = False
+    seeded: bool | None = None
+    """Whether each request gets a seed. None: where base and adapters need not be kept apart (see `apart`)."""
     apart: bool | None = None
     """Whether base requests must not run beside adapter requests (vLLM's CPU build). None: unless the server says that
     its device is another one, which it does in vLLM's development mode only."""
@@ -80,6 +82,7 @@ class ServedEngine:
         self._wait()
         self._require_model()
         self._apart = self._may_be_cpu_build() if settings.apart is None else settings.apart
+        self._seeded = not self._apart if settings.seeded is None else settings.seeded
 
     @property
     def usable(self) -> bool:
@@ -102,7 +105,9 @@ class ServedEngine:
         except EngineError as error:
             if not self.usable:
                 raise
-            raise ModelError(f"adapter {name!r} in {folder.path} can't be served: {error}") from error
+            raise ModelError(
+                f"adapter {name!r} in {folder.path} can't be served (does the server see that folder?): {error}"
+            ) from error
         previous, self._adapters[name] = self._adapters.get(name), served
         if previous is not None:
             self._post("/v1/unload_lora_adapter", {"lora_name": previous})
@@ -142,7 +147,14 @@ class ServedEngine:
                 pool.shutdown(cancel_futures=True)
 
     def close(self) -> None:
-        """Close the connections; the server is not ours and goes on."""
+        """Have the server forget our adapters, if it can be asked, and close the connections; it goes on."""
+        import httpx
+
+        for served in self._adapters.values():
+            with contextlib.suppress(httpx.HTTPError, RuntimeError):
+                body = {"lora_name": served}
+                self._http.post("/v1/unload_lora_adapter", json=body, timeout=HEALTH_SECONDS)
+        self._adapters.clear()
         self._http.close()
 
     def _complete(self, request: GenerationRequest, prompt: list[int], logprobs: bool) -> Completion:
@@ -159,7 +171,7 @@ class ServedEngine:
             "logprobs": 0 if logprobs else None,
             "return_token_ids": logprobs,
         }
-        if self.settings.seeded:
+        if self._seeded:
             body["seed"] = derived_seed(request.problem_id, request.seed, request.index, request.prompt)
         answer = self._post("/v1/completions", body)
         try:

@@ -18,21 +18,46 @@ from reasoner.store.durable import replace_file
 SCHEMA = 1
 FILE = "calibration.json"
 SECONDS = {
-    "flow": 10.0,
-    "stage": 0.4,
+    "flow": 5.0,
+    "stage": 0.03,
     "engine-vllm-cpu": 25.0,
     "engine-vllm-cpu-again": 10.0,
-    "engine-vllm": 90.0,
+    "engine-vllm": 69.0,
+    "engine-vllm-again": 34.0,
+    "graphs": 5.0,
+    "compilation": 30.0,
     "engine-transformers": 15.0,
     "engine-scripted": 0.0,
     "child": 15.0,
+    "trainer": 12.0,
+    "layer-step": 0.011,
+    "layer-token": 0.0016,
+    "layer-launch": 0.00065,
+    "layer-launch-pieces": 0.0004,
+    "joined-step": 0.0062,
+    "token": 1.9e-5,
+    "prompt-token": 2.6e-6,
+    "prompt": 0.0001,
+    "record": 0.0015,
+    "byte": 1.25e-9,
     "program": 0.025,
     "verdict": 0.0003,
+    "compared-question": 0.0013,
     "conversion": 2e-7,
 }
-"""Seconds unless measured: a server's start, a task, an engine's start and one after the first, when its libraries
-are in memory, a training child's start, a program in the sandbox and an answer compared, each on one core, and a weight
-converted from GGUF."""
+"""Seconds unless measured. Which runs they come from, and how far off they were on others: docs/plan.md.
+
+Starts: a server's, a task's; an engine's and one after the first, when its libraries are in memory; on a card CUDA
+graphs and torch.compile; a child of training or merging, and what a training on a card takes more (TRL, CUDA, the last
+checkpoint).
+
+The host beside a card, for a layer: a micro-step of training, a token of the parity check, a decode step launched
+kernel by kernel or in vLLM's compiled pieces. For a decode step that a prompt joins; for a token that is written, and
+one of a prompt.
+
+One core: a prompt rendered, a record rendered, cut into tokens and checked, a byte of weights read, written or hashed,
+a program in the sandbox (cores share them), an answer compared, a question compared with all others, a weight converted
+from GGUF."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +124,10 @@ class Speed:
     def seconds(self, name: str) -> float:
         measured = self.found.seconds if self.found else {}
         return float(measured.get(name, SECONDS[name]))
+
+    def measured(self, name: str) -> bool:
+        """Whether `seconds` is the calibration's."""
+        return self.found is not None and name in self.found.seconds
 
     @property
     def words(self) -> str:

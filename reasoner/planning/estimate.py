@@ -12,7 +12,9 @@ from reasoner.hardware import served_dtype
 from reasoner.planning import fit, memory, roofline
 from reasoner.planning.architecture import BYTES, Architecture
 from reasoner.planning.calibration import Speed
+from reasoner.planning.launches import launches
 from reasoner.planning.memory import Need, TrainingShape
+from reasoner.planning.roofline import Host
 from reasoner.records import ArtifactRef, Record
 
 Facts = Mapping[str, Any]
@@ -25,6 +27,9 @@ byte-level tokenizers cut; those that take three digits at once write fewer."""
 SERVING_REMEDY = "lower engine.options.max_model_len, or take a smaller model or a larger card"
 GREEDY_CHECK = 8 * 32
 """Tokens that a merge writes for its parity check, one by one."""
+MERGE_PASSES = 5
+"""How often a merge and the store go through the model's files: the base read, the merged model written, read again
+for the check, hashed for the store and for whoever uses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,11 @@ class Scene:
     def on_card(self) -> bool:
         return not self.speed.device.is_cpu
 
+    @property
+    def layer_step(self) -> float:
+        """Seconds that the host of a card takes for a layer and micro-step of training."""
+        return self.speed.seconds("layer-step") if self.on_card else 0.0
+
     def generation(
         self, model: ArtifactRef, engine: EngineConfig, *, sequences: float, shared: float, own: float, new: float,
         groups: float | None = None, **expected: Any,
@@ -104,15 +114,17 @@ class Scene:
             return Estimate(0.0002 * sequences, round(read), round(sequences * new), expected=facts,
                             host_bytes=need.host, disk_bytes=round(1500 * sequences))  # fmt: skip
         dtype = self.dtype(engine)
-        seconds = self.started(model, engine)
+        seconds = self.started(model, engine) + distinct * self.speed.seconds("prompt")
         context = shared + own
+        once = shared if caches and self.on_card else 0.0
         batch = self.batch(engine, dtype, own + new)
-        device = self.speed.device
+        device, host = self.speed.device, self.beside(engine)
         seconds += roofline.prefill(self.arch, device, read, self.speed.share("prefill", engine.kind, dtype))
         seconds += roofline.decode(
-            self.arch, device, sequences=sequences, tokens=new, context=context, batch=batch, dtype=dtype,
-            share=self.speed.share("decode", engine.kind, dtype),
+            self.arch, device, sequences=sequences, tokens=new, context=context - once, batch=batch, dtype=dtype,
+            share=self.speed.share("decode", engine.kind, dtype), shared=once, host=host, joins=caches,
         )  # fmt: skip
+        seconds += sequences * context * host.prompt_token
         return Estimate(
             seconds, round(read), round(sequences * new), device_bytes=need.device, host_bytes=need.host,
             disk_bytes=round(1500 * sequences), expected=facts, remedy=SERVING_REMEDY,
@@ -123,6 +135,16 @@ class Scene:
         if self.on_card:
             return served_dtype(engine.dtype, cpu=False)
         return served_dtype(engine.dtype, cpu=True) if engine.dtype == "auto" else engine.dtype
+
+    def beside(self, engine: EngineConfig) -> Host:
+        """What the host of a card takes for an engine's steps."""
+        if not self.on_card:
+            return roofline.NO_HOST
+        steps = launches(engine)
+        layer = {"kernels": "layer-launch", "pieces": "layer-launch-pieces"}
+        one = self.speed.seconds(layer[steps.mixed]) if steps.mixed in layer else 0.0
+        token, prompt_token, joined = map(self.speed.seconds, ("token", "prompt-token", "joined-step"))
+        return Host(token, prompt_token, joined, one * self.arch.layers, steps.decoding == "kernels")
 
     def batch(self, engine: EngineConfig, dtype: str, context: float) -> int:
         """Sequences at once: as configured, and as many as the cache holds."""
@@ -143,10 +165,16 @@ class Scene:
             return 0.0
         self.engine = wanted
         self.engines += 1
-        name = f"engine-{engine.kind}"
-        if engine.kind == "vllm" and not self.on_card:
-            name += "-cpu" if self.engines == 1 else "-cpu-again"
-        return self.speed.seconds(name)
+        if engine.kind != "vllm":
+            return self.speed.seconds(f"engine-{engine.kind}")
+        name = "engine-vllm" + ("" if self.on_card else "-cpu")
+        measured = self.speed.measured(name)
+        name += "" if self.engines == 1 else "-again"
+        if not self.on_card or (measured and self.engines == 1):
+            return self.speed.seconds(name)
+        steps = launches(engine)
+        more = [name for name, has in (("graphs", steps.graphs), ("compilation", steps.compiled)) if has]
+        return self.speed.seconds(name) + sum(map(self.speed.seconds, more))
 
     def served(self, engine: EngineConfig) -> Need:
         """Memory of an engine."""
@@ -184,10 +212,14 @@ class Scene:
         steps = records * config.epochs / (config.batch_size * config.grad_accum)
         looks = max(1.0, steps / config.eval_steps) if validation else 0.0
         precision = "bf16" if shape.compute == "bfloat16" else "fp32"
-        seconds = self.speed.seconds("child") + roofline.training(
+        seconds = self.child(training=True) + roofline.training(
             self.arch, self.speed.device, tokens=trained, seen_only=looks * validation * length,
             recompute=shape.recompute, share=self.speed.share("train", precision),
+            steps=steps * config.grad_accum, looks=looks * validation / config.batch_size,
+            layer_step=self.layer_step,
         )  # fmt: skip
+        each = self.speed.seconds("record") + self.speed.seconds("prompt")
+        seconds += (records + validation) * each
         adapter = self.arch.lora_weights(config.lora) * 4
         notes = ("NF4 taken as fast as bfloat16",) if shape.weights == "nf4" else ()
         remedy = ""
@@ -200,12 +232,23 @@ class Scene:
             disk_bytes=adapter + (config.save_total_limit + 1) * 3 * adapter, notes=notes, remedy=remedy,
         )  # fmt: skip
 
+    def child(self, training: bool = False) -> float:
+        """Seconds until a program for training or merging has its model, and after its last step."""
+        start = self.speed.seconds("child")
+        if not (training and self.on_card) or self.speed.measured("child"):
+            return start
+        return start + self.speed.seconds("trainer") + 2 * self.arch.weights * self.speed.seconds("byte")
+
     def merging(self) -> Estimate:
         """A merge in float32 with its parity check, which writes token by token without an engine."""
         self.engine = ""
         weights, device = self.arch.weights, self.speed.device
-        step = max(4 * weights / device.bandwidth, self.speed.device.step_floor * 4)
-        seconds = self.speed.seconds("child") + GREEDY_CHECK * step + 3 * 4 * weights / device.bandwidth
+        floor = (
+            self.arch.layers * self.speed.seconds("layer-token") if self.on_card else 4 * device.step_floor
+        )
+        step = max(4 * weights / device.bandwidth, floor)
+        files = MERGE_PASSES * 2 * weights * self.speed.seconds("byte")
+        seconds = self.speed.seconds("child") + GREEDY_CHECK * step + files
         size = int(4 * weights * 1.1)
         return Estimate(
             seconds, device_bytes=size + memory.CONTEXT if self.on_card and size < device.memory else 0,
@@ -214,6 +257,7 @@ class Scene:
         )  # fmt: skip
 
     def judging(self, rows: float, programs: float) -> Estimate:
-        """Verdicts: `programs` of the `rows` answers are programs for the sandbox, on all cores."""
-        each = self.speed.seconds("verdict") * (rows - programs) + self.speed.seconds("program") * programs
-        return Estimate(each / self.cores, disk_bytes=round(1500 * rows))
+        """Verdicts: `programs` of the `rows` answers are programs for the sandbox, on all cores; all are read and
+        written by one."""
+        seconds = self.speed.seconds("verdict") * rows + self.speed.seconds("program") * programs / self.cores
+        return Estimate(seconds, disk_bytes=round(1500 * rows))

@@ -16,10 +16,11 @@ def engine_of(grpo: GrpoConfig, engine: EngineConfig) -> EngineConfig:
 
 
 def training(
-    scene: Scene, grpo: GrpoConfig, prompt: float, completion: float, step: Sequence[Estimate], notes: tuple[str, ...]
+    scene: Scene, grpo: GrpoConfig, prompt: float, completion: float, start: float, step: Sequence[Estimate],
+    notes: tuple[str, ...],
 ) -> Estimate:  # fmt: skip
-    """`step` is what a step generates, the policy's completions first. It scores these once without and once with a
-    gradient. `prompt` and `completion` are tokens."""
+    """`start` is the seconds until the engine runs, once; `step` what a step generates, the policy's completions first.
+    It scores these once without and once with a gradient. `prompt` and `completion` are tokens."""
     each = grpo.batch_size * grpo.grad_accum
     completions = float(grpo.max_steps * each)
     length = min(prompt, grpo.max_prompt_length) + min(completion, grpo.max_completion_length)
@@ -32,13 +33,14 @@ def training(
     need = memory.training(scene.arch, shape, grpo.lora, scene.on_card)
     learnt = roofline.training(
         scene.arch, scene.speed.device, tokens=completions * length, seen_only=completions * length,
-        recompute=grpo.gradient_checkpointing,
+        recompute=grpo.gradient_checkpointing, steps=grpo.max_steps * grpo.grad_accum,
+        looks=grpo.max_steps * grpo.grad_accum, layer_step=scene.layer_step,
         share=scene.speed.share("train", "bf16" if shape.compute == "bfloat16" else "fp32"),
     )  # fmt: skip
     adapter = scene.arch.lora_weights(grpo.lora) * 4
     scene.engine = ""
     return Estimate(
-        scene.speed.seconds("child") + grpo.max_steps * sum(made.seconds for made in step) + learnt,
+        scene.child(training=True) + start + grpo.max_steps * sum(made.seconds for made in step) + learnt,
         grpo.max_steps * sum(made.prompt_tokens for made in step),
         grpo.max_steps * sum(made.new_tokens for made in step), round(completions * length),
         need.device + step[0].device_bytes, need.host + step[0].host_bytes,

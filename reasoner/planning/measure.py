@@ -82,11 +82,14 @@ def _engine(
     shares[f"prefill-{engine.kind}-{dtype}"] = ideal / read_seconds
     # The second call reads other prompts, which takes in proportion to their tokens, and then writes.
     writing = max(both_seconds - read_seconds * prompt / read, 0.1 * both_seconds)
-    ideal = roofline.decode(
-        scene.arch, device, sequences=PROMPTS, tokens=written / PROMPTS, context=prompt / PROMPTS, batch=batch,
-        dtype=dtype, share=1.0,
+    ideal, with_host = (
+        roofline.decode(
+            scene.arch, device, sequences=PROMPTS, tokens=written / PROMPTS, context=prompt / PROMPTS, batch=batch,
+            dtype=dtype, share=1.0, host=host,
+        )
+        for host in (roofline.NO_HOST, scene.beside(engine))
     )  # fmt: skip
-    shares[f"decode-{engine.kind}-{dtype}"] = ideal / writing
+    shares[f"decode-{engine.kind}-{dtype}"] = ideal / max(writing - (with_host - ideal), 0.1 * writing)
 
 
 def _generate(engine: Any, texts: list[str], tokens: int) -> tuple[float, int, int]:

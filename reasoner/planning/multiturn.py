@@ -67,7 +67,8 @@ def train(scene: Scene, arguments: Arguments) -> Estimate:
     need = memory.training(scene.arch, shape, config.lora, scene.on_card)
     learnt = roofline.training(
         scene.arch, scene.speed.device, tokens=turns * turn, seen_only=turns * turn,
-        recompute=config.gradient_checkpointing,
+        recompute=config.gradient_checkpointing, steps=turns / config.batch_size, looks=turns / config.batch_size,
+        layer_step=scene.layer_step,
         share=scene.speed.share("train", "bf16" if shape.compute == "bfloat16" else "fp32"),
     )  # fmt: skip
     adapters = (2 if config.guided else 1) * scene.arch.lora_weights(config.lora) * 4

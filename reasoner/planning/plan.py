@@ -106,7 +106,8 @@ def read(folder: Path) -> Plan:
         return Plan(row["name"], row["device"], row["basis"], row["overhead"], steps, tuple(row["refusals"]),
                     row["actual"], row["actual_seconds"])  # fmt: skip
     except FileNotFoundError:
-        raise DataError(f"run {folder.name} has no {FILE}: it was started before plans were kept") from None
+        raise DataError(f"run {folder.name} has no {FILE}: it has not ended (the same command goes on), or was started "
+                        "before plans were kept") from None  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} is no plan ({error})") from None
 

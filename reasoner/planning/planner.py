@@ -90,12 +90,13 @@ def train_grpo(scene: Scene, arguments: Arguments) -> Estimate:
     """Every step generates for all of its completions, scores them once without and once with a gradient."""
     scene.engine = ""
     config: GrpoConfig = arguments["grpo"]
+    engine = grpo.engine_of(config, arguments["engine"])
+    start = scene.started(arguments["model"], engine)
     each = float(config.batch_size * config.grad_accum)
     step = _carried_out(
-        scene, arguments, each, config.max_completion_length, grpo.engine_of(config, arguments["engine"]),
-        each / config.num_generations,
-    )  # fmt: skip
-    return grpo.training(scene, config, prompt_tokens(scene, arguments), PLAN, step, NOTES)
+        scene, arguments, each, config.max_completion_length, engine, each / config.num_generations
+    )
+    return grpo.training(scene, config, prompt_tokens(scene, arguments), PLAN, start, step, NOTES)
 
 
 def merge(scene: Scene, arguments: Arguments) -> Estimate:

@@ -23,6 +23,10 @@ QUESTION = 60
 """Tokens of a question that nobody has seen yet."""
 ANSWER = 120
 """Tokens of an answer that nothing tells the length of."""
+MODEL_PASSES = 2
+"""How often the base's files are read before anything else: hashed, and looked at by the store."""
+CHOICES = 2.6
+"""Strategies that a policy uses on one question, over all of its samples."""
 RIGHT = 0.5
 """How often a few-shot strategy is taken to be right."""
 
@@ -49,7 +53,8 @@ def model(scene: Scene, arguments: Arguments) -> Estimate:
     weights = scene.arch.weights
     if str(arguments["model"].path).lower().endswith(".gguf"):
         return Estimate(weights * scene.speed.seconds("conversion"), disk_bytes=2 * weights)
-    return Estimate(1.0, notes=("without a download of the base",))
+    hashed = MODEL_PASSES * 2 * weights * scene.speed.seconds("byte")
+    return Estimate(hashed, notes=("without a download of the base",))
 
 
 def few_shot(scene: Scene, arguments: Arguments) -> Estimate:
@@ -125,11 +130,15 @@ def sample(scene: Scene, arguments: Arguments) -> Estimate:
 
 
 def retry(scene: Scene, arguments: Arguments) -> Estimate:
-    """Half of the questions are taken to need a second turn."""
-    asked = rows_of(scene, arguments, "pool") * (1 - RIGHT)
+    """A second turn is asked for each strategy that failed."""
+    asked = rows_of(scene, arguments, "pool") * CHOICES * (1 - RIGHT)
     most = arguments["config"].max_turn2
     found = _ask(scene, arguments, min(asked, most or asked), _context(scene, arguments))
-    return found if most and most < asked else _noted(found, "half of the questions asked again")
+    return (
+        found
+        if most and most < asked
+        else _noted(found, f"{CHOICES * (1 - RIGHT):.1f} second turns a question")
+    )
 
 
 def _context(scene: Scene, arguments: Arguments) -> float:
@@ -161,9 +170,14 @@ def records_epoch1(scene: Scene, arguments: Arguments) -> Estimate:
 
 
 def records_later(scene: Scene, arguments: Arguments) -> Estimate:
-    new = float(scene.facts(arguments["turn1"]).get("new_tokens", ANSWER))
-    made = _records(scene, arguments, 1.3, arguments["config"].max_records, new)
-    return _noted(made, "1.3 records a question")
+    """Records a question: of each strategy that is right as many as are kept, and one for each second turn."""
+    config, first, second = arguments["config"], arguments["turn1"], arguments["turn2"]
+    new = float(scene.facts(first).get("new_tokens", ANSWER))
+    pool = rows_of(scene, arguments, "pool")
+    turns = float(scene.facts(second).get("rows", 0)) / config.samples / pool if pool else 0.0
+    each = CHOICES * RIGHT * config.keep_per_strategy + turns
+    made = _records(scene, arguments, each, config.max_records, new)
+    return _noted(made, f"{each:.1f} records a question")
 
 
 def records_rejected(scene: Scene, arguments: Arguments) -> Estimate:
@@ -206,21 +220,30 @@ def train_grpo(scene: Scene, arguments: Arguments) -> Estimate:
     """Every step generates for all of its completions; a third of them is taken to be programs."""
     scene.engine = ""
     config: GrpoConfig = arguments["grpo"]
+    engine = grpo.engine_of(config, arguments["engine"])
+    start = scene.started(arguments["model"], engine)
     each = config.batch_size * config.grad_accum
     prompt = policy_prompt(scene, arguments, arguments["prompt"].template)
     answered = solution_tokens(scene, arguments)
     sampled = scene.generation(
-        arguments["model"], grpo.engine_of(config, arguments["engine"]), sequences=each,
+        arguments["model"], engine, sequences=each,
         groups=each / config.num_generations, shared=0, own=prompt,
         new=min(answered, config.max_completion_length), programs=1 / 3,
     )  # fmt: skip
     judged = scene.judging(each, each / 3)
-    return grpo.training(scene, config, prompt, answered, (sampled, judged), ())
+    return grpo.training(scene, config, prompt, answered, start, (sampled, judged), ())
 
 
 def merge(scene: Scene, arguments: Arguments) -> Estimate:
     facts = scene.facts(arguments["records"])
     return _with(scene.merging(), answer_tokens=facts.get("solution_tokens", ANSWER))
+
+
+def contamination(scene: Scene, arguments: Arguments) -> Estimate:
+    """Every question's MinHash."""
+    counts: Mapping[str, int] = scene.facts(arguments["problems"]).get("splits", {})
+    each = scene.speed.seconds("compared-question")
+    return Estimate(1.0 + each * sum(counts.values()), disk_bytes=50_000)
 
 
 def small(seconds: float) -> Callable[[Scene, Arguments], Estimate]:
@@ -234,5 +257,5 @@ ESTIMATORS: dict[str, Callable[[Scene, Arguments], Estimate]] = {
     "answer-again": answer_again, "records-epoch1": records_epoch1, "records-later": records_later,
     "records-rejected": records_rejected, "records-given": records_given, "shuffle-labels": shuffle_labels,
     "train": train, "grpo": train_grpo, "merge": merge, "gate": small(0.1), "convergence": small(0.1),
-    "evaluation": small(0.5), "report": small(0.5), "contamination": small(2.0), "clean-scores": small(0.3),
+    "evaluation": small(0.5), "report": small(0.5), "contamination": contamination, "clean-scores": small(0.3),
 }  # fmt: skip

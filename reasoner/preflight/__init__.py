@@ -8,7 +8,7 @@
 | packing only with variable-length attention | `training.packing.choose` | `training.sft` |
 | memory and disk | `room.require_room` | `training.sft`, with the longest record |
 | one reward a completion | `rewards.require_one_each` | the planner's reward function, each step |
-| log-probability drift | `onpolicy.gate.Gate` | the first step of an on-policy training |
+| log-probability drift | `onpolicy.gate.Gate`, `training.multiturn.gate.LoopGate` | each step of an on-policy run |
 
 `check.examine` calls the same functions for `reasoner plan NAME --check`.
 """

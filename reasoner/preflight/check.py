@@ -130,18 +130,42 @@ def _rewards(config: PlannerConfig) -> str:
 
 
 def _drift(config: Any, device: str) -> str:
-    from reasoner.onpolicy.gate import Gate, OffPolicyError
+    from reasoner.onpolicy.gate import OffPolicyError
 
     grpo = getattr(config, "grpo", None)
     if grpo is not None and not grpo.enabled:
         return "nothing is sampled from a policy that changes"
-    given = grpo.gate if grpo is not None else config.max_logprob_difference
-    gate = Gate("float32" if device == "cpu" else "bfloat16", threshold=given)
-    gate.check([[-1.0, -2.0]], [[-1.0, -2.0]])
+    limit, check = _gate_of_grpo(config, device) if grpo is not None else _gate_of_the_loop(config, device)
+    check(0.0)
     try:
-        Gate(threshold=gate.threshold).check(
-            [[-1.0, -2.0]], [[-1.0 - 2 * gate.threshold, -2.0 - 2 * gate.threshold]]
-        )
+        check(2 * limit)
     except OffPolicyError:
-        return f"step 0 of the run is refused above {gate.threshold:g} nats a token"
-    raise TrainingError(f"a limit of {gate.threshold:g} nats refuses no policy; lower it")
+        return f"step 0 of the run is refused above {limit:g} nats a token"
+    raise TrainingError(f"a limit of {limit:g} nats refuses no policy; lower it")
+
+
+def _gate_of_grpo(config: Any, device: str) -> tuple[float, Callable[[float], Any]]:
+    """TRL's hook: its limit, and a trial of a first step whose sampler is so many nats a token off."""
+    from reasoner.training.grpo.sampling import gate_of
+
+    fresh = _training_of(config) is None or not getattr(config.grpo, "warm_start", True)
+
+    def gate() -> Any:
+        return gate_of(config.engine, config.grpo, device, fresh=fresh)
+
+    return gate().threshold, lambda off: gate().check([[-1.0 - off] * 2], [[-1.0] * 2])
+
+
+def _gate_of_the_loop(config: Any, device: str) -> tuple[float, Callable[[float], Any]]:
+    """The multi-turn loop: as `_gate_of_grpo`."""
+    from reasoner.methods.multiturn.episode import Kind
+    from reasoner.training.multiturn.gate import LoopGate
+    from reasoner.training.multiturn.scoring import Scored
+
+    gate, key = LoopGate(config, device), (0, Kind.ATTEMPT)
+
+    def check(off: float) -> None:
+        base, sampler = {key: [-1.0] * 2}, {key: [-1.0 - off] * 2}
+        gate.check(Scored({key: 0.0}, base, sampler, base, off, 1.0, 0.0), 1, fresh=True)
+
+    return gate.threshold(fresh=True), check

@@ -1,7 +1,7 @@
 """The parts of a multi-turn run's problems: train, validation, test, by hash of the question, in fixed sizes.
 
-A problem's rank depends on its question and the seed alone; the lowest ranks are the test, the next ones the
-validation.
+A problem's rank depends on its question and `problems.seed` alone, never on the training's seed; the lowest ranks are
+the test, the next ones the validation.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,9 @@ class Parts:
     """Counts and fingerprints, for the manifest."""
 
 
-def prepare_parts(config: ProblemsConfig, env_type: EnvType, environment: Environment, seed: int) -> Parts:
+def prepare_parts(config: ProblemsConfig, env_type: EnvType, environment: Environment) -> Parts:
     """Load, try and split. Raises DataError where a part would be empty or training meets evaluation."""
+    seed = config.seed
     loaded = load_judged(config.train, env_type, environment, config)
     facts: dict[str, Any] = {"train": {"counts": loaded.counts(), "source": loaded.fingerprint}}
     left, pool = list(loaded.left_out), list(loaded.problems)

@@ -252,8 +252,8 @@ class Child:
         return f"ended with exit status {code}"
 
     def _close(self) -> None:
-        """Give the descriptors back; may be called twice."""
-        if self._progress >= 0:
-            self._control.close()
-            os.close(self._progress)
-            self._progress = -1
+        """Give the descriptors back; may be called twice, and a number is never closed twice: it may be another's."""
+        self._control.close()
+        progress, self._progress = self._progress, -1
+        if progress >= 0:
+            os.close(progress)

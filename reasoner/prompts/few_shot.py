@@ -7,12 +7,14 @@
     Solution:
 
 The examples come first and are the same for every question, so that an engine's prefix cache holds them. A
-generation should stop at an empty line or at the next "Problem:". The examples are data, see exemplars/.
+generation should stop at an empty line or at the next "Problem:". The examples are data, see exemplars/; so are the
+tasks, a sentence a strategy behind each question of a conversation: instruct models leave out what they were
+only shown, such as the line that assigns `answer` (docs/smart.md).
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
@@ -67,11 +69,14 @@ class ExemplarSet:
 
     name: str
     exemplars: tuple[Exemplar, ...]
+    tasks: Mapping[Strategy, str] = field(default_factory=dict)
+    """What a conversation asks for behind each question."""
 
     @property
     def content_hash(self) -> str:
-        """Changes with any example and with the layout of the prompt; the name does not count."""
-        return content_hash([BLOCK, SEPARATOR, [item.content for item in self.exemplars]], 16)
+        """Changes with any example or task and with the layout of the prompt; the name does not count."""
+        tasks = [dict(self.tasks)] if self.tasks else []
+        return content_hash([BLOCK, SEPARATOR, [item.content for item in self.exemplars], *tasks], 16)
 
     @property
     def content_id(self) -> list[str]:
@@ -85,15 +90,17 @@ def load_exemplars(name: str) -> ExemplarSet:
     Raises ConfigurationError where it is missing or malformed.
     """
     data = read_data("exemplars", name)
-    if isinstance(data, dict) and "exemplars" in data:  # beside strategies, in a file of the user's own
-        data = data["exemplars"]
+    tasks: Any = {}
+    if isinstance(data, dict) and "exemplars" in data:  # a user's own file may have strategies beside them
+        data, tasks = data["exemplars"], data.get("tasks", {})
     try:
         exemplars = TypeAdapter(tuple[Exemplar, ...]).validate_python(data)
+        asked = TypeAdapter(dict[Strategy, str]).validate_python(tasks)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise ConfigurationError(f"exemplars {name}: {where}: {first['msg']}") from None
-    return ExemplarSet(name, exemplars)
+    return ExemplarSet(name, exemplars, asked)
 
 
 def few_shot_prompt(exemplars: ExemplarSet, strategy: Strategy, question: str, shots: int) -> str:
@@ -113,13 +120,18 @@ def few_shot_prompt(exemplars: ExemplarSet, strategy: Strategy, question: str, s
 def few_shot_turns(exemplars: ExemplarSet, strategy: Strategy, question: str, shots: int) -> list[Message]:
     """The same as a conversation: each example a user's turn and the assistant's, then the question.
 
-    Raises ConfigurationError as `few_shot_prompt` does.
+    Each question is followed by the strategy's task, where the file has one. Raises ConfigurationError as
+    `few_shot_prompt` does.
     """
+    task = exemplars.tasks.get(strategy, "")
+
+    def asked(text: str) -> Message:
+        return {"role": "user", "content": f"Problem: {block_text(text)}" + (f"\n{task}" if task else "")}
+
     turns: list[Message] = []
     for exemplar, solution in _shown(exemplars, strategy, shots):
-        turns.append({"role": "user", "content": f"Problem: {block_text(exemplar.question)}"})
-        turns.append({"role": "assistant", "content": solution})
-    return [*turns, {"role": "user", "content": f"Problem: {block_text(question)}"}]
+        turns += [asked(exemplar.question), {"role": "assistant", "content": solution}]
+    return [*turns, asked(question)]
 
 
 def _shown(exemplars: ExemplarSet, strategy: Strategy, shots: int) -> Iterator[tuple[Exemplar, str]]:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from reasoner.errors import ConfigurationError, UsageError
 from reasoner.ids import content_hash
+from reasoner.prompts.compiled import fill_in
 from reasoner.prompts.files import read_data
 from reasoner.records import Strategy
 
@@ -99,12 +100,9 @@ def completion(strategy: Strategy, solution: str) -> str:
 
 
 def _render(template: PolicyTemplate, values: dict[str, object]) -> str:
-    from jinja2 import StrictUndefined, TemplateError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2 import TemplateError
 
-    # Not escaped: the text is for a model. Values are no templates: braces in a question stay.
-    environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
     try:
-        return environment.from_string(template.user).render(values)
+        return fill_in(template.user, values)
     except TemplateError as error:
         raise ConfigurationError(f"template {template.name}: {error}") from None

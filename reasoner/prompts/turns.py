@@ -4,11 +4,11 @@ Each is the user's turn of a conversation of its own, rendered with the model's 
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from reasoner.errors import ConfigurationError
 from reasoner.ids import content_hash
+from reasoner.prompts.compiled import fill_in
 from reasoner.prompts.files import read_data
 from reasoner.prompts.policy import Message
 
@@ -52,20 +52,10 @@ class TurnTemplates:
         from jinja2 import TemplateError
 
         try:
-            text = _compiled(template).render(values)
+            text = fill_in(template, values)
         except TemplateError as error:
             raise ConfigurationError(f"prompts {self.name}: {error}") from None
         return [{"role": "user", "content": text}]
-
-
-@lru_cache(maxsize=64)
-def _compiled(template: str) -> Any:
-    """The template, compiled once: a rollout fills it hundreds of times."""
-    from jinja2 import StrictUndefined
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    # Not escaped: the text is for a model. Values are no templates: braces in a problem stay.
-    return ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False).from_string(template)
 
 
 def load_turns(name: str) -> TurnTemplates:

@@ -1,12 +1,15 @@
 """The report of a multi-turn run: `report.md` for people, `report.json` for everything that shows it again."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from reasoner.methods.multiturn.episode import Episode
+from reasoner.methods.multiturn.metrics import reward_at, trained_turn
 from reasoner.report import contamination as overlap
+from reasoner.report import criterion
+from reasoner.report import independent as equal
 from reasoner.report.markdown import escaped, table_row
 from reasoner.report.words import p_value
 from reasoner.stages import contamination
@@ -19,6 +22,8 @@ MEANING = {
     "shuffled": "refines with advice on another problem",
     "frozen": "refines with advice of the untrained writer",
 }
+SECOND = 2
+"""The turn that controls make anew, on the same first attempts."""
 SIGNALS = (
     "edit", "leak_rate", "new_leak_rate", "attempt_cut", "refinement_cut", "refinement_unshown",
     "refinement_hack_suspects",
@@ -29,26 +34,33 @@ def write(
     out: Path, title: str, base: str, problems: Path, baseline: Path, trained: Path, final: Path,
     controls: Mapping[str, Path], clean: Path | None = None,
 ) -> None:  # fmt: skip
-    """Gather what the stages measured; only the paired tests against controls are computed here."""
+    """Gather what the stages measured; only tests, and intervals at equal compute, are computed here."""
     training = _json(trained / "training.json")
+    turn = trained_turn(training["method"])
     rows = [
         _row("untrained", _json(baseline / "evaluation.json")),
         _row("trained", _json(final / "evaluation.json")),
     ]
+    main = _episodes(final)
     compared = {
-        name: _row(name, _json(folder / "evaluation.json")) | _against(final, folder)
+        name: _row(name, _json(folder / "evaluation.json")) | against(main, _episodes(folder), SECOND)
         for name, folder in controls.items()
         if name != "independent"
     }
-    independent = _json(controls["independent"] / "evaluation.json") if "independent" in controls else None
+    independent = None
+    if "independent" in controls:
+        independent = equal.measure(_episodes(controls["independent"]), main, turn)
     facts: dict[str, Any] = {
         "title": title, "base": base, "method": training["method"], "mode": training["mode"],
         "env_type": training["env_type"], "seed": training["seed"], "steps": training["steps"],
         "exported_step": training["exported_step"], "chosen_by": training["chosen_by"], "rows": rows,
-        "trained_against_untrained": _against(final, baseline), "controls": compared, "independent": independent,
+        "trained_turn": turn, "trained_against_untrained": against(main, _episodes(baseline), turn),
+        "controls": compared, "independent": independent,
         "validations": training["validations"], "left_out": read_rows(problems / "left-out.jsonl"),
         "iterations": list(iter_rows(trained / "metrics.jsonl")) if (trained / "metrics.jsonl").is_file() else [],
     }  # fmt: skip
+    if training["method"] == "archer":
+        facts["criterion"] = criterion.judge(trained, training["config"]["warmup_iter"])
     if clean is not None:
         facts["contamination"] = contamination.read(clean)
     write_json(out / "report.json", facts)
@@ -69,8 +81,14 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
         "Greedy, every test problem, turn 2 whether or not turn 1 was right. Unscored problems are left out.", "",
         *table(facts["rows"]), "",
     ]  # fmt: skip
-    p = facts["trained_against_untrained"]["p"]
-    found += [f"Turn 2, trained against untrained on the same problems: McNemar's exact p {p_value(p)}.", ""]
+    row, turn = facts["trained_against_untrained"], facts["trained_turn"]
+    found += [
+        f"Turn {turn}, which is trained, against untrained on the same problems (N={row['n']}): {row['only_main']} "
+        f"right for the trained policy alone, {row['only_control']} for the untrained; McNemar's exact p "
+        f"{p_value(row['p'])}.", "",
+    ]  # fmt: skip
+    if "criterion" in facts:
+        found += [criterion.sentence(facts["criterion"]), ""]
     found += controls_section(facts)
     found += ["## Signals of the trained model", "", *signals(facts["rows"]), ""]
     found += ["## Training", "", *validations(facts["validations"]), ""]
@@ -95,10 +113,7 @@ def controls_section(facts: Mapping[str, Any]) -> list[str]:
             for name, row in facts["controls"].items()
         ]
     if (other := facts["independent"]) and other["n"]:
-        found.append(
-            f"- two independent first attempts at equal compute (N={other['n']}, sampled): one is right with "
-            f"{other['acc_one_sample']:.3f}; either (an oracle chooses) {other['acc_either_oracle']:.3f}"
-        )
+        found.append(f"- {equal.sentence(other)}")
     return [*found, ""]
 
 
@@ -144,9 +159,9 @@ def _row(label: str, facts: dict[str, Any]) -> dict[str, Any]:
     return {"label": label, **facts}
 
 
-def _against(main: Path, other: Path) -> dict[str, Any]:
-    """McNemar on turn 2 over the problems that both have scored."""
-    first, second = ({e.problem_id: e.r2 for e in _episodes(folder)} for folder in (main, other))
+def against(main: Sequence[Episode], other: Sequence[Episode], turn: int) -> dict[str, Any]:
+    """McNemar on a solver turn over the problems that both have scored; one episode a problem."""
+    first, second = ({e.problem_id: reward_at(e, turn) for e in episodes} for episodes in (main, other))
     pairs = [(first[i], second[i]) for i in first.keys() & second.keys()]
     scored = [(a, b) for a, b in pairs if a is not None and b is not None]
     b, c = sum(x > y for x, y in scored), sum(x < y for x, y in scored)

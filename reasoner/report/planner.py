@@ -1,11 +1,13 @@
 """The planner's report: the arms of every evaluation set, the curves, what was trained on; Markdown and
 terminal lines."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
 from reasoner.config.base import Section
+from reasoner.config.planner import PARSE_RATE
 from reasoner.methods.planner.evaluation import ARMS, Arm, Pair, PlannerEvaluation
 from reasoner.report.data import Loss
 from reasoner.report.markdown import render_markdown_template
@@ -44,6 +46,7 @@ def render(report: PlannerReport) -> str:
         "arm_cells": arm_cells,
         "pair_sentence": pair_sentence,
         "notes": notes,
+        "gate_sentence": gate_sentence,
     }
     return render_markdown_template("planner.md.jinja", report=report, **helpers)
 
@@ -67,6 +70,25 @@ def pair_sentence(pair: Pair) -> str:
     )
 
 
+def gate_sentence(gate: dict[str, int]) -> str:
+    """How many of the warm-started planner's outputs are valid plans, and whether that is what METHODS 4.6 asks."""
+    valid, outputs = gate["valid"], gate["outputs"]
+    said = f"Afterwards {valid} of {outputs} outputs on the validation questions are valid plans"
+    if not outputs:
+        return f"{said}: nothing was measured."
+    reached = "reached" if valid >= PARSE_RATE * outputs else "not reached"
+    return f"{said} ({valid / outputs:.1%}): {PARSE_RATE:.0%} {reached}."
+
+
+def seconds_sentence(found: PlannerEvaluation, seconds: Mapping[str, float]) -> str:
+    """What each arm took, from the manifest of its runs (`stages.planner.shared_seconds`)."""
+    told = ", ".join(f"{label} {seconds[name]:.1f}" for name, label in ARMS.items() if name in seconds)
+    return (
+        f"Seconds for all {found.n} problems as one batch: {told}. Plans are timed by arm; the worker was asked for "
+        "all arms at once, and its seconds are shared by tokens."
+    )
+
+
 def notes(found: PlannerEvaluation) -> list[str]:
     """What the table leaves out: unscored problems, cut worker calls, why plans were invalid."""
     said = []
@@ -82,8 +104,8 @@ def notes(found: PlannerEvaluation) -> list[str]:
 
 
 def plain_lines(report: PlannerReport) -> list[str]:
-    """The tables for a terminal, columns aligned, and the sentence on success."""
-    lines = []
+    """The warm start's plans and the tables for a terminal, columns aligned, and the sentence on success."""
+    lines = [f"Warm start: {gate_sentence(report.gate)}"] if report.gate else []
     for found in report.evaluations:
         cells = [list(ARM_HEADER), *(arm_cells(arm) for arm in found.arms)]
         widths = [max(len(row[i]) for row in cells) for i in range(len(ARM_HEADER))]

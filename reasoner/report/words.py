@@ -105,9 +105,10 @@ def turn2_cells(row: Row) -> list[str]:
     assert c is not None and second is not None
     use = " / ".join(str(second.use.get(s.value, 0)) for s in Strategy)
     right = " / ".join(share(second.by_strategy[s.value].value) for s in Strategy)
+    delta = f"{c.delta:+.3f}".replace("-", "−")
     return [
-        row.label, str(c.n), share(c.acc_t1.value), share(c.acc_t2.value), f"{c.delta:+.3f}", str(c.i_to_c),
-        str(c.c_to_i), percent(c.repeated.k, c.repeated.n), use, right,
+        row.label, str(c.n), share(c.acc_t1.value), share(c.acc_t2.value), delta, str(c.i_to_c), str(c.c_to_i),
+        percent(c.repeated.k, c.repeated.n), use, right,
         percent(second.invalid_prefix, second.responses), f"{share(c.acc_t2_fallback.value)} ({c.retried})",
         share(c.acc_t2_oracle.value),
     ]  # fmt: skip

@@ -22,7 +22,7 @@ from importlib import resources
 from typing import Any
 
 from reasoner.sandbox.jobs import Limits, Status
-from reasoner.sandbox.namespaces import process_namespace, processes_in
+from reasoner.sandbox.namespaces import ProcessNamespace
 
 START_SECONDS = 30.0
 """Longest time for the set-up of namespaces; more is the machine's failure, not the program's."""
@@ -258,11 +258,13 @@ class Child:
                 ended = poll.poll(END_SECONDS * 1000)
             finally:
                 os.close(pidfd)
-            namespace = "" if ended else process_namespace(pid)
+            namespace = None if ended else ProcessNamespace.of(pid)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)  # it is not reaped yet, so the number is still its own
             self._process.wait()
-            _wait_until_empty(namespace)
+            if namespace is not None:
+                with namespace:
+                    _wait_until_empty(namespace)
         self._selector.close()
         for file in (self._process.stdin, self._process.stdout, self._process.stderr):
             if file is not None:
@@ -270,10 +272,10 @@ class Child:
                     file.close()
 
 
-def _wait_until_empty(namespace: str) -> None:
+def _wait_until_empty(namespace: ProcessNamespace) -> None:
     """The kernel kills init when the outer process has gone; on a busy machine that takes moments."""
     deadline = time.monotonic() + END_SECONDS
-    while namespace and processes_in(namespace) and time.monotonic() < deadline:
+    while namespace.processes() and time.monotonic() < deadline:
         time.sleep(0.02)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.sandbox.jobs import Status
-from reasoner.sandbox.namespaces import process_namespace, processes_in
+from reasoner.sandbox.namespaces import ProcessNamespace
 from reasoner.sandbox.process import ENVIRONMENT, Stopped
 from reasoner.sandbox.sandbox import Sandbox
 from reasoner.sandbox.session import Session
@@ -161,7 +161,7 @@ def _killing(sandbox: Sandbox) -> Iterator[Check]:
     limits = replace(sandbox.limits, wall_seconds=0.2)
     with sandbox.start({"mode": "program", "source": _DAEMON}, limits) as child:
         begun = time.monotonic()
-        namespace = process_namespace(child.pid)
+        namespace = ProcessNamespace.of(child.pid)
         result: str = Status.TIMEOUT
         try:
             child.receive(begun + limits.wall_seconds)
@@ -170,7 +170,11 @@ def _killing(sandbox: Sandbox) -> Iterator[Check]:
             result = stopped.status
         took = time.monotonic() - begun
     yield Check("killed at the time limit", result == Status.TIMEOUT and took < 3, f"{took:.2f} s")
-    left = processes_in(namespace)
-    yield Check("nothing outlives it", not left if namespace else None, f"{len(left)} processes left")
+    if namespace is None:
+        yield Check("nothing outlives it", None)
+    else:
+        with namespace:
+            left = namespace.processes()
+        yield Check("nothing outlives it", not left, f"{len(left)} processes left")
     early = sandbox.evaluate_program("import os\nos._exit(0)")
     yield Check("an early exit is no answer", early.status is Status.KILLED, early.message)

@@ -1,7 +1,7 @@
 """`ledger.owed.complete` by several engines: the same completions in the same ledger, made in shards."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,13 @@ def shard_size(owed: int, engines: int) -> int:
 
 def complete_sharded(
     requests: Sequence[GenerationRequest], *, ledger: Ledger, fingerprint: Fingerprint, settings: EngineSettings,
-    engines: int, work: Path, logs: Path, root: str | None = None,
+    engines: int, work: Path, logs: Path, root: str | None = None, adapters: Mapping[str, Path] | None = None,
     on_progress: Callable[[dict[str, Any]], None] | None = None, **worker: Any,
 ) -> Completed:  # fmt: skip
     """Completions of all `requests`, from the ledger or made now by `engines` workers on this host.
 
     They meet under `root` (a folder or fsspec URL, by default in `work`), where workers of other machines may join.
+    `adapters`, by the names in the requests, go there as files.
     The ledger gets the completions in the order of the requests, once each. Raises EngineError as `complete` does; what
     was recorded is then in the ledger.
     """
@@ -58,7 +59,7 @@ def complete_sharded(
     if owed:
         size = worker.pop("shard_size", 0) or shard_size(len(owed), engines)
         stamp = model_stamp(settings.model_path) if root else ""
-        job = Job.publish(place, settings, owed, shard_size=size, fingerprint=stamp)
+        job = Job.publish(place, settings, owed, shard_size=size, fingerprint=stamp, adapters=adapters or {})
         engines = min(engines, job.count)
         try:
             run_workers(job, engines, logs, work, tell, **worker)

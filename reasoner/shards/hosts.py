@@ -7,6 +7,7 @@ with its shards, whose leases are freed at once, and the same command later make
 import contextlib
 import dataclasses
 import json
+import os
 import sys
 import time
 import uuid
@@ -25,6 +26,7 @@ from reasoner.shards.worker import WorkerSpec
 START_SECONDS = 600.0
 """The next engine is started after so long even if the one before has not said that it is ready."""
 POLL_SECONDS = 0.05
+STORE_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "FSSPEC_")
 
 OnProgress = Callable[[dict[str, Any]], None]
 
@@ -63,7 +65,7 @@ def run_workers(
             spec = WorkerSpec(job.place.uri, name, str(logs / f"engine-{name}.log"), **settings)
             ready: list[bool] = []
             children[name] = stack.enter_context(
-                _start(spec, work, logs, devices, _listener(ready, on_progress))
+                _start(spec, work, logs, devices, _listener(ready, on_progress), job.place.remote is not None)
             )
             end = time.monotonic() + START_SECONDS
             while number + 1 < engines and not ready and time.monotonic() < end:
@@ -83,11 +85,18 @@ def run_workers(
         )
 
 
-def _start(spec: WorkerSpec, work: Path, logs: Path, devices: str | None, listen: OnProgress) -> Child:
+def store_environment() -> dict[str, str]:
+    """What clients of object stores read in this process's environment, secrets included: the workers meet there."""
+    return {name: value for name, value in os.environ.items() if name.startswith(STORE_VARIABLES)}
+
+
+def _start(
+    spec: WorkerSpec, work: Path, logs: Path, devices: str | None, listen: OnProgress, remote: bool
+) -> Child:
     path = work / f"worker-{spec.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(dataclasses.asdict(spec)), encoding="utf-8")
-    env = {"PYTHONPATH": python_path(), **compute_environment()}
+    env = {"PYTHONPATH": python_path(), **compute_environment(), **(store_environment() if remote else {})}
     if devices is not None:
         env["CUDA_VISIBLE_DEVICES"] = devices
     command: Sequence[str | Path] = [sys.executable, "-m", "reasoner.shards.worker", path]

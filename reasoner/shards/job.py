@@ -1,6 +1,7 @@
 """A generation that several workers share: its requests in shards, and a journal a shard that can only grow.
 
-    job.json               engine settings, model, number of shards
+    job.json               engine settings, model, adapters' names, number of shards
+    adapters/<name>/…      an adapter's two files
     0007/requests          the requests of shard 7 with their ledger keys, one a line
     0007/lease/…           who works at it (`lease`)
     0007/done/0000 …       its journal: completions in numbered pieces
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from reasoner.engines.adapters import CONFIG, WEIGHTS, check_adapter
 from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.wire import completion_from_row, request_from_row, settings_from_row, settings_row
 from reasoner.errors import DataError
@@ -26,6 +28,7 @@ from reasoner.records import Completion, GenerationRequest
 from reasoner.shards.place import Place
 
 JOB = "job.json"
+ADAPTER_FILES = (CONFIG, WEIGHTS)
 
 
 class LostLeaseError(Exception):
@@ -79,7 +82,8 @@ class Job:
     settings: EngineSettings
     fingerprint: str
     """The model folder's stamp, so that a machine with a copy of its own can be told that it has another."""
-    adapters: Mapping[str, Path]
+    adapters: tuple[str, ...]
+    """Names; `adapter` has the files."""
     count: int
     """Number of shards."""
 
@@ -88,16 +92,24 @@ class Job:
         cls, root: Place, settings: EngineSettings, owed: Mapping[str, GenerationRequest], *, shard_size: int,
         fingerprint: str = "", adapters: Mapping[str, Path] | None = None,
     ) -> "Job":  # fmt: skip
-        """Write the job of the `owed` requests below `root`, or find it there: equal requests are the same job."""
-        keys = list(owed)
+        """Write the job of the `owed` requests below `root`, or find it there: equal requests are the same job.
+
+        `adapters` are folders, whose files go along. Raises ModelError for one that the engine could not serve.
+        """
+        keys, files = list(owed), dict[str, Path]()
+        for name, folder in (adapters or {}).items():
+            found = check_adapter(name, folder, settings.max_lora_rank, enabled=settings.adapters).path
+            files |= {f"adapters/{name}/{file}": found / file for file in ADAPTER_FILES}
         place = root.under(f"job-{content_hash(keys, 16)}")
         parts = [keys[i : i + shard_size] for i in range(0, len(keys), shard_size)]
         for number, part in enumerate(parts):
             rows = [pack({"key": key, "request": owed[key].to_row()}) for key in part]
             place.create(f"{number:04d}/requests", b"".join(rows))
+        for name, path in files.items():
+            place.create(name, path.read_bytes())
         facts = {
             "settings": settings_row(settings), "fingerprint": fingerprint, "shards": len(parts),
-            "adapters": {name: str(path) for name, path in (adapters or {}).items()},
+            "adapters": sorted(adapters or {}),
         }  # fmt: skip
         # Last: a worker that finds it finds all else.
         place.create(JOB, json.dumps(facts, sort_keys=True).encode())
@@ -110,9 +122,21 @@ class Job:
         if content is None:
             raise DataError(f"there is no job at {place.uri}: {JOB} is missing")
         facts = json.loads(content)
-        adapters = {name: Path(path) for name, path in facts["adapters"].items()}
         settings = settings_from_row(facts["settings"])
-        return cls(place, settings, facts["fingerprint"], adapters, facts["shards"])
+        return cls(place, settings, facts["fingerprint"], tuple(facts["adapters"]), facts["shards"])
+
+    def adapter(self, name: str, folder: Path) -> Path:
+        """The folder of an adapter of the job, copied below `folder`. Raises DataError if it is not there."""
+        target = folder / name
+        target.mkdir(parents=True)
+        for file in ADAPTER_FILES:
+            content = self.place.read(f"adapters/{name}/{file}")
+            if content is None:
+                raise DataError(
+                    f"{self.place.uri}/adapters/{name}/{file} is missing; remove this job's folder"
+                )
+            (target / file).write_bytes(content)
+        return target
 
     def shards(self) -> list[Shard]:
         """All shards, not yet read."""

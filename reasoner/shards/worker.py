@@ -13,6 +13,7 @@ import dataclasses
 import json
 import os
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -68,12 +69,12 @@ def work(spec: WorkerSpec, tell: Callable[..., Any] = report) -> int:
 
     def start() -> Engine:
         engine = open_engine(settings, log=Path(spec.log))
-        for name, path in job.adapters.items():
-            engine.load_adapter(name, path)
+        for name in job.adapters:
+            engine.load_adapter(name, job.adapter(name, Path(room)))
         return engine
 
     made, open_ = 0, job.shards()
-    with LazyEngine(start) as engine:
+    with tempfile.TemporaryDirectory(prefix="reasoner-adapters-") as room, LazyEngine(start) as engine:
         if spec.together:
             engine()
             _wait_for_all(job, spec)

@@ -12,12 +12,12 @@ from typing import Any
 from reasoner.config.smart import EngineConfig, FewShotConfig, SamplingConfig
 from reasoner.errors import DataError, EngineError
 from reasoner.ids import content_hash
-from reasoner.ledger.owed import Completed, complete
+from reasoner.ledger.owed import Completed
 from reasoner.prompts import ChatRenderer, completion, few_shot_prompt, few_shot_turns, load_exemplars
 from reasoner.prompts.solution_end import STOPS
 from reasoner.records import Completion, GenerationRequest, Problem, Sampling, Strategy
-from reasoner.shards.complete import complete_sharded
 from reasoner.shards.mirror import open_ledger
+from reasoner.stages.completions import completed
 from reasoner.store.rows import write_rows
 from reasoner.workbench import ModelFolder, Workbench, engine_settings
 
@@ -84,21 +84,14 @@ def generate(
     fingerprint = served_fingerprint(model, engine)
     with open_ledger(bench.home, fingerprint[:32]) as ledger:
 
-        def completed(requests: list[GenerationRequest]) -> Completed:
-            if bench.compute.engines > 1:
-                with bench.engines.without_engine():
-                    return complete_sharded(
-                        requests, ledger=ledger, fingerprint=fingerprint, settings=engine_settings(model, engine),
-                        engines=bench.compute.engines, work=bench.work, logs=bench.logs,
-                        on_progress=bench.child_progress, root=_meeting(bench),
-                    )  # fmt: skip
-            return complete(
-                requests, ledger=ledger, fingerprint=fingerprint,
-                engine=lambda: bench.engine(model, engine), on_progress=bench.child_progress,
+        def answers(requests: list[GenerationRequest]) -> Completed:
+            return completed(
+                bench, requests, ledger=ledger, fingerprint=fingerprint,
+                engine=lambda: bench.engine(model, engine), settings=engine_settings(model, engine),
             )  # fmt: skip
 
-        starts = _starts(wanted, decoding, seed, completed)
-        made = completed(
+        starts = _starts(wanted, decoding, seed, answers)
+        made = answers(
             [
                 _request(ask, start, decoding.sampling(), seed, index)
                 for (ask, index), start in zip(wanted, starts, strict=True)
@@ -115,11 +108,6 @@ def generate(
         "prompt_tokens": sum(c.prompt_tokens for c in made.completions),
         "cut": sum(c.finish == "length" for c in made.completions),
     }  # fmt: skip
-
-
-def _meeting(bench: Workbench) -> str | None:
-    """Where the engines of this stage meet, if other machines may join them."""
-    return f"{bench.home.shared_jobs}/{bench.work.name}" if bench.home.shared_jobs else None
 
 
 def served_fingerprint(model: ModelFolder, engine: EngineConfig) -> str:

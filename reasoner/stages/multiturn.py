@@ -11,7 +11,7 @@ from reasoner.environments import open_environment
 from reasoner.errors import DataError
 from reasoner.ids import derived_seed, file_hash
 from reasoner.methods.multiturn.episode import Episode
-from reasoner.methods.multiturn.metrics import rollout_metrics, two_turns
+from reasoner.methods.multiturn.metrics import attempts_by_problem, rollout_metrics, two_turns
 from reasoner.methods.multiturn.rollout import Advice
 from reasoner.problems.parts import prepare_parts
 from reasoner.records import Problem
@@ -46,11 +46,11 @@ def fingerprint(problems: ProblemsConfig) -> dict[str, Any]:
 
 
 def prepare(
-    out: Path, problems: ProblemsConfig, env_type: EnvType, workers: int | None, timeout: float, seed: int
+    out: Path, problems: ProblemsConfig, env_type: EnvType, workers: int | None, timeout: float
 ) -> dict[str, Any]:
     """train.jsonl, validation.jsonl, test.jsonl and left-out.jsonl; golds and reference programs were tried."""
     with open_environment(env_type, workers=workers, timeout=timeout) as environment:
-        parts = prepare_parts(problems, env_type, environment, seed)
+        parts = prepare_parts(problems, env_type, environment)
     for name in PARTS:
         write_rows(out / f"{name}.jsonl", [p.to_row() for p in getattr(parts, name)])
     left = [{"set": i.source, "row": i.row, "reason": i.reason, "excerpt": i.excerpt} for i in parts.left_out]
@@ -141,11 +141,7 @@ def _write(out: Path, rows: Sequence[Episode], config: MultiTurnConfig) -> dict[
 def _write_independent(out: Path, rows: Sequence[Episode]) -> dict[str, Any]:
     """Two samples a problem: the mean accuracy of one, and whether either is right (an oracle, named so)."""
     write_rows(out / EPISODES, [e.to_row() for e in rows])
-    pairs: dict[str, list[float]] = {}
-    for episode in rows:
-        if episode.r1 is not None:
-            pairs.setdefault(episode.problem_id, []).append(episode.r1)
-    whole = [rewards for rewards in pairs.values() if len(rewards) == 2]
+    whole = [rewards for rewards in attempts_by_problem(rows).values() if len(rewards) == 2]
     facts = {
         "n": len(whole),
         "acc_one_sample": sum(map(sum, whole)) / (2 * len(whole)) if whole else None,

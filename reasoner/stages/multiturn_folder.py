@@ -77,14 +77,14 @@ class MultiTurnFolder:
         return self.save_path
 
     def _problems(self) -> Path:
-        """Prepared problems; again only where data, settings or the seed have changed."""
+        """Prepared problems; again only where data or settings have changed."""
         config, folder = self.config, self.folder / "problems"
         verify = config.verify
-        key = content_hash([config.problems, config.env_type, config.seed, work.fingerprint(config.problems)])
+        key = content_hash([config.problems, config.env_type, work.fingerprint(config.problems)])
         if _read(folder / "key.json").get("key") != key:
             shutil.rmtree(folder, ignore_errors=True)
             facts = work.prepare(
-                _made(folder), config.problems, config.env_type, verify.workers, verify.timeout, config.seed
+                _made(folder), config.problems, config.env_type, verify.workers, verify.timeout
             )
             write_json(folder / "key.json", {"key": key, "facts": facts})
         sizes = _read(folder / "key.json")["facts"]["sizes"]

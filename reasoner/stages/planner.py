@@ -4,6 +4,7 @@ Every completion goes through the ledger, under the weights that made it (the ba
 run that is begun again makes what is owed. What is written is not judged.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,6 @@ from reasoner.config.planner import WorkerConfig
 from reasoner.config.smart import EngineConfig, SamplingConfig
 from reasoner.engines.protocol import Engine
 from reasoner.ids import content_hash
-from reasoner.ledger.owed import complete
 from reasoner.methods.planner.episodes import Episode, episode_of, run_row
 from reasoner.methods.planner.evaluation import ATOMIC, DECOMPOSED, TRAINED, UNTRAINED
 from reasoner.methods.planner.pipeline import PipelineExecutor, Planned
@@ -24,9 +24,10 @@ from reasoner.methods.planner.worker import FrozenWorker, fitting
 from reasoner.prompts import ChatRenderer
 from reasoner.records import Completion, GenerationRequest, Problem, Sampling
 from reasoner.shards.mirror import open_ledger
+from reasoner.stages.completions import completed
 from reasoner.stages.generation import served_fingerprint
 from reasoner.store.rows import read_rows, write_rows
-from reasoner.workbench import ModelFolder, Workbench
+from reasoner.workbench import ModelFolder, Workbench, engine_settings
 
 PLANNER = "planner"
 """The adapter's name in the engine."""
@@ -43,7 +44,7 @@ class AdapterFolder:
 
 
 class Desk:
-    """Planner and worker behind one engine and one ledger. A context manager."""
+    """Planner and worker behind one engine (or `compute.engines` of them) and one ledger. A context manager."""
 
     def __init__(
         self, bench: Workbench, model: ModelFolder, engine: EngineConfig, worker: WorkerConfig, prompts: PlannerPrompts,
@@ -57,6 +58,10 @@ class Desk:
             self._fingerprints[PLANNER] = content_hash([base, adapter.digest])
         self._ledger = open_ledger(bench.home, base[:32])
         self.counts = {"asked": 0, "owed": 0, "tokens": 0}
+        self.seconds = 0.0
+        """Spent on completions, the engine's start left out."""
+        self.timed = bench.compute.engines <= 1
+        """Whether `seconds` are those of all completions: none was in the ledger, no engine started inside them."""
         self.worker = FrozenWorker(
             self.complete, self.renderer.render, prompts, worker.decoding.sampling(), seed=worker.seed,
             fits=self._fits(worker.decoding.max_tokens),
@@ -67,10 +72,13 @@ class Desk:
         """Completions from the ledger, or made now."""
         if not requests:
             return []
-        made = complete(
-            requests, ledger=self._ledger, fingerprint=self._fingerprints, engine=self._engine,
-            on_progress=self.bench.child_progress,
+        began = time.monotonic()
+        made = completed(
+            self.bench, requests, ledger=self._ledger, fingerprint=self._fingerprints, engine=self._engine,
+            settings=engine_settings(self.model, self.config, True, self._rank), adapters=self._adapters,
         )  # fmt: skip
+        self.seconds += time.monotonic() - began
+        self.timed = self.timed and not made.found
         self.counts["asked"] += len(requests)
         self.counts["owed"] += made.made
         self.counts["tokens"] += sum(c.completion_tokens for c in made.completions)
@@ -112,10 +120,19 @@ class Desk:
     ) -> None:
         self.close()
 
+    @property
+    def _adapters(self) -> dict[str, Path]:
+        return {PLANNER: self.adapter.path} if self.adapter else {}
+
+    @property
+    def _rank(self) -> int:
+        return self.adapter.rank if self.adapter else 16
+
     def _engine(self) -> Engine:
-        adapters = {PLANNER: self.adapter.path} if self.adapter else {}
-        rank = self.adapter.rank if self.adapter else 16
-        return self.bench.engine(self.model, self.config, adapters=adapters, max_lora_rank=rank)
+        began = time.monotonic()
+        engine = self.bench.engine(self.model, self.config, adapters=self._adapters, max_lora_rank=self._rank)
+        self.seconds -= time.monotonic() - began
+        return engine
 
     def _fits(self, max_tokens: int) -> Any:
         """Without a tokenizer (a scripted model) everything fits."""
@@ -150,8 +167,12 @@ def candidates(
 def arms(
     out: Path, desk: Desk, problems: Sequence[Problem], names: Sequence[str], decoding: SamplingConfig
 ) -> dict[str, Any]:
-    """One file of runs an arm, greedy plans first for all arms, then the worker for all of them together."""
+    """One file of runs an arm, greedy plans first for all arms, then the worker for all of them together.
+
+    Returns counts and, where everything was made now, `arm_seconds`: see `shared_seconds`.
+    """
     outputs: dict[str, list[tuple[str, int]]] = {}
+    planning = dict.fromkeys(names, 0.0)
     sampling = decoding.sampling()
     trained = PLANNER if desk.adapter is not None else ""
     for name in names:
@@ -160,14 +181,31 @@ def arms(
             continue
         forced = name == DECOMPOSED
         who = "" if name == UNTRAINED else trained
+        began = desk.seconds
         made = desk.plans(problems, who, sampling, 1, 0, forced=forced)
+        planning[name] = desk.seconds - began
         begun = FORCED if forced else ""
         outputs[name] = [(begun + c.text, c.completion_tokens) for c in made]
     everything = [pair for name in names for pair in outputs[name]]
+    began = desk.seconds
     rows = desk.carry_out(list(problems) * len(names), [o for o, _ in everything], [t for _, t in everything])
-    for i, name in enumerate(names):
-        write_rows(runs_file(out, name), rows[i * len(problems) : (i + 1) * len(problems)])
-    return dict(desk.counts)
+    runs = {name: rows[i * len(problems) : (i + 1) * len(problems)] for i, name in enumerate(names)}
+    for name, found in runs.items():
+        write_rows(runs_file(out, name), found)
+    seconds = shared_seconds(planning, desk.seconds - began, runs)
+    return {**desk.counts, **({"arm_seconds": seconds} if desk.timed else {})}
+
+
+def shared_seconds(
+    planning: Mapping[str, float], working: float, runs: Mapping[str, Sequence[dict[str, Any]]]
+) -> dict[str, float]:
+    """Seconds of each arm: those of its plans, and of the worker's, in which all arms were asked at once, the arm's
+    share by tokens."""
+    tokens = {
+        name: sum(call["tokens"] for row in rows for call in row["calls"]) for name, rows in runs.items()
+    }
+    every = max(1, sum(tokens.values()))
+    return {name: round(planning[name] + working * tokens[name] / every, 3) for name in runs}
 
 
 def arm_names(trained: bool) -> tuple[str, ...]:

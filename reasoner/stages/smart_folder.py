@@ -30,13 +30,11 @@ from reasoner.records import Problem, Strategy
 from reasoner.report.headline import Answers
 from reasoner.stages import generation, policy, smart, training, verdicts
 from reasoner.stages import problems as questions
+from reasoner.stages import smart_asked as asked
 from reasoner.stages.smart_merge import export_checkpoints
 from reasoner.tracking import Tracking
 from reasoner.tracking.evaluations import log_tables
 from reasoner.workbench import ModelFolder, Workbench
-
-PARTS = 5
-"""The original's number of parts of the training pool."""
 
 ShowProgress = Callable[[str, int, int, dict[str, Any]], None]
 
@@ -56,13 +54,14 @@ class SmartFolder:
             raise UsageError(
                 f"{path} holds no SMART run (no config.json); start with: reasoner smart-infer MODEL {path} cot 1"
             )
-        return cls(path, SmartConfig.model_validate_json((path / "config.json").read_text()), show)
+        return cls(path, asked.saved_config(path), show)
 
     @classmethod
     def create(cls, path: Path, config: SmartConfig, show: ShowProgress) -> "SmartFolder":
         """A new folder, or the one that is there with this very configuration; questions are prepared once.
 
-        Raises UsageError for a control whose records these steps do not make.
+        Raises UsageError for a control whose records these steps do not make and for another configuration than the
+        folder's, ModelError for a model that can't be used; neither leaves anything behind.
         """
         control = config.control.kind
         if control not in ("none", "random_strategy"):
@@ -70,14 +69,14 @@ class SmartFolder:
                 f"these steps make SMART's own records, not those of control={control}; run the whole of it: "
                 f"reasoner run smart-epoch2 control={control}"
             )
-        path.mkdir(parents=True, exist_ok=True)
+        asked.require_no_file(path, "DIR")
         text = config.model_dump_json(indent=1) + "\n"
         saved = path / "config.json"
         if saved.is_file() and saved.read_text() != text:
-            raise UsageError(
-                f"{path} was made with another model or configuration (see {saved}); choose another folder"
-            )
+            asked.refuse_other(path, config)
         folder = cls(path, config, show)
+        folder._base()  # an unusable model is told before anything is written
+        path.mkdir(parents=True, exist_ok=True)
         if not (path / "problems" / "left-out.jsonl").is_file():
             questions.prepare(_made(path / "problems"), config.data, config.seed)
         saved.write_text(text)
@@ -89,16 +88,15 @@ class SmartFolder:
 
         With `evaluation_set` of that set instead, whole: a baseline that `evaluate` compares with.
         """
-        if not 1 <= part <= PARTS:
-            raise UsageError(f"PART is a number from 1 to {PARTS}, not {part}")
+        asked.require_part(part)
         name = f"{strategy}-eval-{evaluation_set}" if evaluation_set else f"{strategy}-{part}"
-        asked = (
+        problems = (
             self._evaluation_set(evaluation_set)
             if evaluation_set
-            else generation.shard_of(self._pool(), part - 1, PARTS)
+            else generation.shard_of(self._pool(), part - 1, asked.PARTS)
         )
         base = self._base()
-        asks = generation.few_shot_asks(asked, strategy, self.config.few_shot, base.path)
+        asks = generation.few_shot_asks(problems, strategy, self.config.few_shot, base.path)
         out = _made(self.path / "few-shot" / name)
         with self._bench(f"few-shot {name}") as bench:
             decoding = generation.few_shot_decoding(self.config.few_shot, strategy)
@@ -108,15 +106,19 @@ class SmartFolder:
             return made | verdicts.judge(out, out, self.config.verify, bench.child_progress)
 
     def analyse(self) -> dict[str, Any]:
-        return smart.analyse(self.path, self._few_shot())
+        """Accuracy a strategy, overlap and oracle, as `analysis.json` has them, and the parts that are not there."""
+        smart.analyse(self.path, self._few_shot())
+        found: dict[str, Any] = json.loads((self.path / "analysis.json").read_text())
+        return {**found, "missing_parts": self._missing_parts()}
 
     def records(self, epoch: int) -> dict[str, Any]:
         """Training records of an epoch."""
         out, pool = _made(self._epoch(epoch) / "records"), questions.read_pool(self.path / "problems")
         if epoch == 1:
-            return smart.records_epoch1(out, pool, self._few_shot(), self.config.epoch1, self.config.seed)
+            made = smart.records_epoch1(out, pool, self._few_shot(), self.config.epoch1, self.config.seed)
+            return {**made, "missing_parts": self._missing_parts()}
         first, second = (
-            verdicts.read([self._need(self._epoch(epoch) / turn, "smart-sample")])
+            verdicts.read([self._need(self._epoch(epoch) / turn, f"smart-sample --epoch {epoch}")])
             for turn in ("turn1", "turn2")
         )
         shown = self._few_shot() if self.config.epoch2.disagreement_only else []
@@ -136,11 +138,12 @@ class SmartFolder:
         With `record` the checkpoints are also left under RECORD/DATE-TIME/MODEL/checkpoint-N, each an adapter that
         `smart-merge` takes, with the code and the configuration beside them.
         """
+        if record is not None:
+            asked.require_no_file(record, "--record")
         records = self._need(self._epoch(epoch) / "records", f"smart-records {epoch}")
+        changed = asked.batch(batch_size, grad_accum)
         start = self.model(epoch - 1) if self.config.epoch2.init == "epoch1" else self._base()
         adapter, merged = (_fresh(self._epoch(epoch) / name) for name in ("adapter", "model"))
-        given = {"batch_size": batch_size, "grad_accum": grad_accum}
-        changed = {name: value for name, value in given.items() if value is not None}
         config = TrainConfig.model_validate(self.config.train_for(epoch).model_dump() | changed)
         prompt = self.config.prompt
         self._save(self._epoch(epoch), config)
@@ -155,7 +158,14 @@ class SmartFolder:
         return done
 
     def sample(self, epoch: int, model: str | None = None) -> dict[str, Any]:
-        """The policy's own samples, both turns, with verdicts; `model` instead of the epoch before's own."""
+        """The policy's own samples for an epoch's records, both turns, with verdicts; by the epoch before's model.
+
+        `model` is used instead of that. Raises UsageError for epoch 1, which few-shot solutions teach.
+        """
+        if self._epoch(epoch) == self._epoch(1):
+            raise UsageError(
+                "epoch 1 learns few-shot solutions (smart-infer), not samples; --epoch 2 samples epoch 1's model"
+            )
         policy_model, pool = self._model_or(model, epoch - 1), self._pool()
         counts: dict[str, Any] = {}
         first: list[Attempt] | None = None
@@ -180,10 +190,10 @@ class SmartFolder:
                   ("each", self.config.answering_each(), how.each_strategy != "none")]  # fmt: skip
         found: dict[str, list[Attempt]] = {}
         with self._bench(f"evaluate {name}") as bench:
-            for step, asked, due in passes:
+            for step, ask, due in passes:
                 if due:
                     folder, first = _made(out / step), found.get("turn1") if step == "turn2" else None
-                    policy.answer(folder, bench, questions_, first, policy_model, asked, self.config.seed)
+                    policy.answer(folder, bench, questions_, first, policy_model, ask, self.config.seed)
                     verdicts.judge(folder, folder, self.config.verify, bench.child_progress)
                     found[step] = verdicts.read([folder])
         answers = Answers(label, found["turn1"], "policy", found.get("turn2", []), found.get("each", []))
@@ -195,11 +205,11 @@ class SmartFolder:
         return {key: value for key, value in row.items() if value not in (None, [])}
 
     def model(self, epoch: int) -> ModelFolder:
-        """The merged model of an epoch; epoch 0 is the base."""
+        """The merged model of an epoch, which adapters trained on it name by its path; epoch 0 is the base."""
         if epoch == 0:
             return self._base()
-        folder = self._need(self._epoch(epoch) / "model", "smart-train")
-        return ModelFolder(folder, self._resolved(str(folder)).fingerprint, self.config.model.path)
+        folder = self._need(self._epoch(epoch) / "model", f"smart-train --epoch {epoch}")
+        return ModelFolder(folder, self._resolved(str(folder)).fingerprint, str(folder))
 
     def tracking(self, name: str, job: str, run_id: str | None = None) -> Tracking | None:
         """The W&B run `name` of this folder, if the configuration asks for one."""
@@ -220,7 +230,7 @@ class SmartFolder:
         folder = self.path / "problems"
         if not (folder / f"eval-{name}.jsonl").is_file():
             there = sorted(p.stem.removeprefix("eval-") for p in folder.glob("eval-*.jsonl"))
-            raise DataError(f"no evaluation set {name!r} in {self.path}; there are: {', '.join(there)}")
+            raise UsageError(f"no evaluation set {name!r} in {self.path}; there are: {', '.join(there)}")
         return questions.read(folder, f"eval-{name}")
 
     def _save(self, folder: Path, training_config: TrainConfig) -> None:
@@ -252,12 +262,21 @@ class SmartFolder:
 
     def _few_shot(self) -> list[Attempt]:
         """The few-shot attempts at the pool."""
-        parts = [path for path in self._shown(f"*-[1-{PARTS}]") if "-eval-" not in path.name]
+        parts = [path for path in self._shown(f"*-[1-{asked.PARTS}]") if "-eval-" not in path.name]
         if not parts:
             raise DataError(
                 f"{self.path} has no few-shot results; run: reasoner smart-infer MODEL {self.path} STRATEGY PART"
             )
         return verdicts.read(parts)
+
+    def _missing_parts(self) -> dict[str, list[int]]:
+        """The parts of the pool that no few-shot attempts are there of, by strategy."""
+        done = {path.name for path in self._shown("*")}
+        missing = {
+            str(s): [part for part in range(1, asked.PARTS + 1) if f"{s}-{part}" not in done]
+            for s in self.config.few_shot.strategies
+        }
+        return {strategy: parts for strategy, parts in missing.items() if parts}
 
     def _epoch(self, epoch: int) -> Path:
         if epoch < 1:

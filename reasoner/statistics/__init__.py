@@ -1,4 +1,4 @@
-"""Intervals, paired tests and estimates from several samples. Loads scipy and statsmodels on first use."""
+"""Intervals, paired tests and estimates from several samples. Loads scipy where a distribution needs it."""
 
 from reasoner.statistics.intervals import Estimate, estimate, wilson
 from reasoner.statistics.paired import holm, mcnemar_exact, paired_interval

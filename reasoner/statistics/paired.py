@@ -5,20 +5,29 @@ from collections.abc import Sequence
 from reasoner.errors import UsageError
 
 
+def fair_tail(k: int, n: int) -> float:
+    """P(X <= k) for the heads X of `n` fair coins: a sum of whole numbers, so exact but for the last division.
+
+    scipy's says the same (tested), and importing it would be a seventh of the time of a run that finds everything in
+    the cache.
+    """
+    term = total = 1
+    for i in range(k):
+        term = term * (n - i) // (i + 1)
+        total += term
+    return total / 2**n
+
+
 def mcnemar_exact(b: int, c: int) -> float:
     """Two-sided exact p of McNemar's test from the discordant counts.
 
     `b` problems are right for the first model only, `c` for the second only. Under the null hypothesis `b` is
     binomial(b + c, 1/2); p = min(1, 2 P(X <= min(b, c))). Without discordant problems p is 1.
-    Source: Q. McNemar, Psychometrika 12 (1947) 153-157; the binomial tail is scipy's.
+    Source: Q. McNemar, Psychometrika 12 (1947) 153-157.
     """
     if b < 0 or c < 0:
         raise UsageError(f"discordant counts cannot be negative: {b}, {c}")
-    if b + c == 0:
-        return 1.0
-    from scipy.stats import binomtest
-
-    return float(binomtest(b, b + c, 0.5).pvalue)
+    return min(1.0, 2 * fair_tail(min(b, c), b + c))
 
 
 def paired_interval(gained: int, lost: int, n: int, confidence: float) -> tuple[float, float]:
@@ -37,14 +46,13 @@ def paired_interval(gained: int, lost: int, n: int, confidence: float) -> tuple[
 def holm(ps: Sequence[float]) -> list[float]:
     """Holm's step-down adjusted p-values, in the order given; they bound the family-wise error.
 
-    Source: S. Holm, Scand. J. Statist. 6 (1979) 65-70; computed by statsmodels. Raises UsageError for a p
-    outside [0, 1].
+    Source: S. Holm, Scand. J. Statist. 6 (1979) 65-70; statsmodels' say the same (tested), and its import takes a
+    second. Raises UsageError for a p outside [0, 1].
     """
     for p in ps:
         if not 0 <= p <= 1:
             raise UsageError(f"{p} is not a p-value: it must be from 0 to 1")
-    if not ps:
-        return []
-    from statsmodels.stats.multitest import multipletests
-
-    return [float(p) for p in multipletests(list(ps), method="holm")[1]]
+    adjusted, least = [0.0] * len(ps), 0.0
+    for rank, i in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        least = adjusted[i] = min(1.0, max(least, (len(ps) - rank) * ps[i]))
+    return adjusted

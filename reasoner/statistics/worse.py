@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from reasoner.errors import UsageError
 from reasoner.records import Record
 from reasoner.statistics.intervals import Estimate, estimate
-from reasoner.statistics.paired import holm
+from reasoner.statistics.paired import fair_tail, holm
 
 
 def mcnemar_worse(lost: int, gained: int) -> float:
@@ -14,15 +14,11 @@ def mcnemar_worse(lost: int, gained: int) -> float:
 
     `lost` problems were right before and are wrong now, `gained` the other way round. Where nothing changed but by
     chance, `lost` is binomial(lost + gained, 1/2); p = P(X >= lost). Without discordant problems p is 1.
-    Source: Q. McNemar, Psychometrika 12 (1947) 153-157; the binomial tail is scipy's.
+    Source: Q. McNemar, Psychometrika 12 (1947) 153-157.
     """
     if lost < 0 or gained < 0:
         raise UsageError(f"discordant counts cannot be negative: {lost}, {gained}")
-    if lost + gained == 0:
-        return 1.0
-    from scipy.stats import binomtest
-
-    return float(binomtest(lost, lost + gained, 0.5, alternative="greater").pvalue)
+    return fair_tail(gained, lost + gained)  # as many gained or fewer, by symmetry
 
 
 Outcomes = Mapping[str, bool | None]

@@ -24,8 +24,8 @@ REQUIRED = (
     "scheduler.pt",
     "trainer_state.json",
 )
-OPTIMISER_STATES = ("optimizer.pt", "optimizer.bin")
-"""One of them: the Trainer's own, or accelerate's of a model that was divided."""
+OPTIMISER_STATES = ("optimizer.pt", "optimizer.bin", "latest")
+"""One of them: the Trainer's own, accelerate's of a model that was divided, or DeepSpeed's, which names its folder."""
 NAME = re.compile(r"checkpoint-(\d+)")
 
 

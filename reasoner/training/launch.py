@@ -5,6 +5,7 @@ same class of `reasoner.errors`; any other end of the child is a `ChildFailedErr
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from reasoner.training.runtime import ERROR_FILE, METRICS_FILE
 from reasoner.training.specs import Device, MergeSpec, SftSpec
 from reasoner.trouble import machine_trouble
 
+SERVER_KEY = "VLLM_API_KEY"
 OnProgress = Callable[[dict[str, Any]], None]
 
 
@@ -42,10 +44,15 @@ class MergeResult:
 
 
 def sft_argv(spec_file: Path, processes: int = 1, device: Device = "auto") -> list[str]:
-    """The command that runs `sft.py`: plain `python -m`, `accelerate launch` for several, torchrun on the CPU."""
+    """The command that runs `sft.py`."""
+    return program_argv("reasoner.training.sft", spec_file, processes, device)
+
+
+def program_argv(program: str, spec_file: Path, processes: int = 1, device: str = "auto") -> list[str]:
+    """The command of a training program: plain `python -m`, `accelerate launch` for several, torchrun on the CPU."""
     if processes < 1:
         raise UsageError(f"processes is {processes}; at least 1 is needed")
-    module = ["-m", "reasoner.training.sft", str(spec_file)]
+    module = ["-m", program, str(spec_file)]
     if processes == 1:
         return [sys.executable, *module]
     if device == "cpu" or (device == "auto" and not has_nvidia()):
@@ -114,6 +121,12 @@ def run_program(
         if not (isinstance(kind, type) and issubclass(kind, ReasonerError)):
             raise
         raise kind(found["message"]) from failure
+
+
+def server_key(url: str) -> dict[str, str]:
+    """The key of the server at `url`, for the environment of a training that samples there; {} without one."""
+    key = os.environ.get(SERVER_KEY)
+    return {SERVER_KEY: key} if url and key else {}
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from reasoner.preflight.room import require_room
 from reasoner.preflight.template import require_stop
 from reasoner.process.progress import report
 from reasoner.tracking import tracked
-from reasoner.training import adapter, checkpoints, packing, runtime
+from reasoner.training import adapter, checkpoints, packing, runtime, zero
 from reasoner.training.examples import EncodedSet, Encoder, read_examples
 from reasoner.training.micro_batch import Batch, BatchRecord, Memory, train_halving
 from reasoner.training.specs import SftSpec
@@ -56,7 +56,9 @@ def identity(spec: SftSpec, device: str, attention: packing.Attention) -> str:
         device,
         attention,
         # The optimiser's state of a divided model has a form of its own; else any number of processes goes on.
-        *(["fsdp"] if spec.processes > 1 and spec.sharding == "fsdp" else []),
+        *(["fsdp"] if spec.divides_model else []),
+        # DeepSpeed's is one file a process, which no other number of them can read.
+        *([zero.PACKAGE, version(zero.PACKAGE), spec.processes] if zero.divides(spec) else []),
     ]
     libraries = [version(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")]
     return content_hash([VERSION, spec.base_name, base, rows, settings, libraries])
@@ -191,9 +193,14 @@ def train(spec: SftSpec, report: Callable[..., Any], log: Callable[[str], None])
     from accelerate import PartialState
 
     started = time.monotonic()
-    if spec.train.compile and spec.processes > 1 and spec.sharding == "fsdp":
-        raise UsageError("train.compile=true can't compile layers that are divided; set compute.sharding=ddp")
+    if spec.train.compile and spec.processes > 1 and spec.sharding != "ddp":
+        raise UsageError(
+            f"train.compile=true is not for compute.sharding={spec.sharding}; set compute.sharding=ddp"
+        )
+    zero.require(spec)
     device = runtime.pick_device(spec.device)
+    if zero.divides(spec):
+        zero.prepare(device)
     runtime.require_devices(device, spec.processes)
     if device == "cpu" and spec.processes > 1:
         runtime.load_on_several_cpus()

@@ -89,7 +89,13 @@ class SftSpec(Spec):
     processes: int = 1
     """More than one starts the program with a launcher (`launch.sft_argv`). They share the batch that `train` says."""
     sharding: Sharding = "ddp"
-    """What is divided among them: nothing but the batch (`ddp`), or the model too (`fsdp`)."""
+    """What is divided among them: nothing but the batch (`ddp`), the model too (`fsdp`), or gradients and
+    optimiser (`deepspeed`)."""
+
+    @property
+    def divides_model(self) -> bool:
+        """Whether the model itself is divided; one process alone has it whole."""
+        return self.processes > 1 and self.sharding == "fsdp"
 
 
 @dataclass(frozen=True)

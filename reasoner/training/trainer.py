@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from reasoner.errors import ModelError
 from reasoner.preflight.mask import IGNORED, check_batches
-from reasoner.training import runtime
+from reasoner.training import runtime, zero
 from reasoner.training.callbacks import counting_epochs, reporting, sealing
 from reasoner.training.examples import EncodedSet, Encoder
 from reasoner.training.micro_batch import Batch
@@ -89,7 +89,6 @@ def trainer_config(
         weight_decay=train.weight_decay,
         max_grad_norm=train.max_grad_norm,
         optim=OPTIMISER,
-        bf16=train.precision == "bf16",
         fp16=False,
         use_cpu=device == "cpu",
         gradient_checkpointing=train.gradient_checkpointing,
@@ -108,11 +107,19 @@ def trainer_config(
         disable_tqdm=True,
         dataloader_pin_memory=device == "cuda",
         ddp_find_unused_parameters=False,
-        **(FULLY_SHARDED if spec.processes > 1 and spec.sharding == "fsdp" else {}),
+        **division(spec),
         seed=spec.seed,
         data_seed=spec.seed,
     )
     return runtime.on_one_card(config)
+
+
+def division(spec: SftSpec) -> dict[str, Any]:
+    """The Trainer's arguments of who divides what among several processes, and of the precision, which each knows."""
+    if zero.divides(spec):
+        return zero.arguments(spec.train.precision)
+    sharded = FULLY_SHARDED if spec.divides_model else {}
+    return {"bf16": spec.train.precision == "bf16", **sharded}
 
 
 def dataset_of(encoded: EncodedSet, neutral: int = 0) -> Any:

@@ -98,6 +98,29 @@ def test_nothing_that_a_model_wrote_runs(browser: Chromium, pages: dict[str, Pat
     assert browser.evaluate("document.querySelectorAll('script:not([type])').length") == 1
 
 
+@pytest.mark.parametrize("method", ["smart", "planner", "multiturn"])
+def test_a_narrow_window_scrolls_tables_and_not_the_page(
+    browser: Chromium, pages: dict[str, Path], method: str
+) -> None:
+    browser.size(400, 860)
+    browser.open(pages[method])
+    wide, seen = browser.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    browser.size(1440, 900)
+    assert wide == seen == 400
+
+
+def test_a_filter_with_one_choice_is_left_out(browser: Chromium, pages: dict[str, Path]) -> None:
+    browser.open(pages["smart"])
+    shown = {
+        name: browser.evaluate(f"document.getElementById('f-{name}').offsetParent !== null")
+        for name in ("outcome", "strategy", "arm", "split", "dataset")
+    }
+    choices = {
+        name: browser.evaluate(f"document.getElementById('f-{name}').options.length - 1") for name in shown
+    }
+    assert shown == {name: count > 1 for name, count in choices.items()}
+
+
 def test_filters_give_the_rows_that_the_data_have(browser: Chromium, pages: dict[str, Path]) -> None:
     _, collection = build(pages["smart"].parent, Home(pages["smart"].parents[2]), chat=False)
     browser.open(pages["smart"])

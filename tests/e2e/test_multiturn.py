@@ -16,7 +16,8 @@ import pytest
 from reasoner.errors import TrainingError
 from reasoner.records import Problem
 from reasoner.store.rows import read_rows, write_rows
-from reasoner.training.multiturn.launch import argv, run_multiturn
+from reasoner.training.launch import program_argv
+from reasoner.training.multiturn.launch import MODULE, run_multiturn
 from tests.support import signal
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -41,7 +42,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def kill_after(spec, iterations: int, log: Path) -> None:
     """Start the training and kill -9 its whole group when so many iterations are in its metrics."""
-    command = argv(spec.save(spec.work / "multiturn.json"), 1, "cpu")
+    command = program_argv(MODULE, spec.save(spec.work / "multiturn.json"), 1, "cpu")
     with log.open("ab") as out:
         process = subprocess.Popen(
             command, stdout=out, stderr=out, cwd=ROOT, start_new_session=True,
@@ -117,6 +118,35 @@ def test_two_processes_learn_what_one_does(ready: Path, tmp_path: Path) -> None:
         apart = sum(float((t - made[2][part][n]).square().sum()) for n, t in made[1][part].items())
         moved = sum(float(t.square().sum()) for n, t in made[1][part].items() if "lora_B" in n)
         assert apart < 1e-4 * moved, part
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop(facts: dict[str, float]) -> None:
+    if facts["done"] == 3:
+        raise Stopped
+
+
+@pytest.mark.parametrize(("first", "then"), [(2, 1), (1, 2)])
+def test_what_some_processes_began_others_end(ready: Path, tmp_path: Path, first: int, then: int) -> None:
+    """Stopped behind a checkpoint, a training goes on with another number of processes, to the losses of one."""
+    fields = {
+        "iterations": 4, "save_freq": 2, "eval_freq": 4, "batch_size": 8, "lm_lr": 1e-3, "guidance_lr": 1e-3,
+    }  # fmt: skip
+    begun = signal.spec(tmp_path / "changed", ready, "hint", processes=first, **fields)
+    with pytest.raises(Stopped):
+        run_multiturn(begun, tmp_path / "begun.log", stop)
+    ended = signal.spec(tmp_path / "changed", ready, "hint", compute={"processes": then}, **fields)
+    assert run_multiturn(ended, tmp_path / "ended.log")["metrics"]["resumed_from_step"] == 2
+    alone = signal.spec(tmp_path / "alone", ready, "hint", **fields)
+    run_multiturn(alone, tmp_path / "alone.log")
+    rows, wanted = (read_rows(spec.output / "metrics.jsonl") for spec in (ended, alone))
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    for row, one in zip(rows, wanted, strict=True):
+        for name in (f"{part}_{what}" for part in ("solver", "feedback") for what in ("grad_norm", "loss")):
+            assert row[name] == pytest.approx(one[name], rel=1e-2, abs=1e-5), (row["step"], name)
 
 
 def test_a_context_too_short_and_an_unreadable_spec_are_told_in_a_line(ready: Path, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from prefect.settings import PREFECT_API_URL
 from typer.testing import CliRunner
 
 from flows.cli import app
+from flows.commands import run
+from flows.commands.pipelines import find
 from flows.nightly import nightly
 from flows.publish import publish
 from flows.smart import smart
@@ -222,6 +224,12 @@ def test_one_that_cannot_be_measured_keeps_no_other_from_it(home: Path, release:
     assert History(Home(home), "demo").read()[-1].night == "2026-11-04"
     with pytest.raises(UsageError, match=r"no release 'dmeo'.*Did you mean 'demo'"):
         nightly("nightly", ["releases=[dmeo]"])
+
+
+def test_the_command_runs_a_night(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
+    run._here(find("nightly"), "nightly", ["night=2026-11-05"])
+    said = capsys.readouterr().out
+    assert "demo" in said and "held-out" in said and "done in" in said
 
 
 def test_publishing_is_off_without_a_repository_and_private_with_one(

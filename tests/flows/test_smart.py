@@ -13,6 +13,7 @@ from reasoner.records import ArtifactRef
 from reasoner.stages.report import read as read_report
 from reasoner.store import Store, open_ref
 from reasoner.store.rows import read_rows
+from reasoner.training.adapter import read_adapter
 from tests.flows.test_smart_ways import trained_from
 from tests.support.graph import check_edges, states
 from tests.support.tiny_llama import make_model
@@ -40,6 +41,10 @@ def stages_run(home: Path) -> Counter[str]:
     return Counter(m.metadata["stage"] for m in manifests(home))
 
 
+def base_of_adapter(home: Path, digest: str) -> str:
+    return str(read_adapter(home / "artifacts" / "adapter" / digest)["base_model_name_or_path"])
+
+
 def manifests(home: Path) -> list:
     store = Store(home / "artifacts")
     return [store.manifest(ref) for ref in store.list()]
@@ -62,6 +67,13 @@ def test_from_questions_to_report_and_again_from_the_cache(home: Path, tiny: Pat
     assert {row["kind"] for row in rows} == {"direct", "refine"}
 
     assert trained_from(home) == {"model": 1, "merge": 1}, "epoch 2 starts from epoch 1's model"
+    merged = {m.digest for m in manifests(home) if m.metadata["stage"] == "merge"}
+    bases = {base_of_adapter(home, m.digest) for m in manifests(home) if m.kind == "adapter"}
+    assert len(bases) == 2 and str(tiny) in bases, (
+        "by the first base's name PEFT would load the wrong weights"
+    )
+    assert any(base.endswith(f" merged {digest[:16]}") for base in bases for digest in merged)
+    assert {m.metadata["model"] for m in manifests(home) if m.kind == "model"} == {str(tiny)}
 
     before, made = {m.digest for m in manifests(home)}, states(home)
     assert made["Completed"] > 30 and made["Cached"] <= 1, "a stage may be asked for twice in a run"

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from flows.smart import smart
-from reasoner.errors import SandboxUnavailableError
 from reasoner.home import Home
 from reasoner.prompts import few_shot_prompt, load_exemplars
 from reasoner.records import Strategy
@@ -38,13 +37,12 @@ GRPO = ("grpo.enabled=true", "grpo.max_steps=3", "grpo.save_steps=1", "grpo.logg
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Overrides: a base that solves in prose when shown examples, and names a strategy when it chooses."""
-    try:
-        Sandbox.detect()
-    except SandboxUnavailableError as error:
-        pytest.skip(str(error))
-    folder = tmp_path_factory.mktemp("world")
+def world(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return overrides_of(tmp_path_factory.mktemp("world"))
+
+
+def overrides_of(folder: Path) -> list[str]:
+    """For a base, made in `folder`, that solves in prose when shown examples, and names a strategy when it chooses."""
     base, exemplars = make_model(folder / "base"), load_exemplars("demo")
     asked = problems(QUESTIONS)
     shown = [(few_shot_prompt(exemplars, Strategy.COT, p.question, 0), f" The answer is {p.gold}.<|im_end|>")

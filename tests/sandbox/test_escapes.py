@@ -1,5 +1,6 @@
 """Every hostile program of `attacks.py`, in the real sandbox, with canaries that would show a breach."""
 
+import contextlib
 import os
 import secrets
 import signal
@@ -15,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from reasoner.errors import SandboxUnavailableError
 from reasoner.sandbox import Limits, Program, Sandbox, Status, run_programs
 from reasoner.sandbox.jobs import Result
-from reasoner.sandbox.selftest import process_namespace, processes_in
+from reasoner.sandbox.namespaces import ProcessNamespace
 from reasoner.sandbox.session import Session
 from tests.sandbox.attacks import EXHAUSTIONS, FORGERIES, LEAKS, Exhaustion
 
@@ -26,14 +26,6 @@ pytestmark = pytest.mark.sandbox
 LIMITS = Limits(wall_seconds=1.5, cpu_seconds=5)
 GRACE_SECONDS = 8.0
 """On a busy machine; a judge that waits for the program instead takes 60 seconds."""
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    try:
-        return Sandbox.detect()
-    except SandboxUnavailableError as error:
-        pytest.skip(str(error))
 
 
 @dataclass
@@ -87,10 +79,12 @@ def attack(sandbox: Sandbox, source: str, limits: Limits = LIMITS) -> Result:
     started = time.monotonic()
     with Session(sandbox, source, limits=limits) as session:
         assert session.pid is not None
-        namespace = process_namespace(session.pid)
+        namespace = ProcessNamespace.of(session.pid)
         result = session.evaluate("f(1, 2)")
     assert time.monotonic() - started < limits.wall_seconds + GRACE_SECONDS
-    assert not namespace or processes_in(namespace) == []
+    if namespace is not None:
+        with namespace:
+            assert namespace.processes() == []
     assert result.status is not Status.HARNESS_ERROR, "a program must not be able to look like our failure"
     return result
 
@@ -233,10 +227,9 @@ def test_the_interpreter_is_shown_where_its_folder_is_hidden(
 ORPHAN = """
 import sys
 from reasoner.sandbox import Limits, Sandbox
-from reasoner.sandbox.selftest import process_namespace
 from reasoner.sandbox.session import Session
 with Session(Sandbox.detect(), "def f():\\n    while True: pass", limits=Limits(wall_seconds=60)) as session:
-    print(process_namespace(session.pid), flush=True)
+    print(session.pid, flush=True)
     session.evaluate("f()")
 """
 
@@ -249,13 +242,14 @@ def test_nothing_outlives_a_killed_parent(sandbox: Sandbox) -> None:
         env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
     ) as parent:
         assert parent.stdout is not None
-        namespace = parent.stdout.readline().strip()
-        assert namespace and processes_in(namespace)
+        namespace = ProcessNamespace.of(int(parent.stdout.readline()))
+        assert namespace is not None and namespace.processes()
         parent.kill()
-    deadline = time.monotonic() + 10
-    while processes_in(namespace) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert processes_in(namespace) == []
+    with namespace:
+        deadline = time.monotonic() + 10
+        while namespace.processes() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert namespace.processes() == []
 
 
 def test_nothing_is_left_where_the_outer_process_does_not_react(
@@ -268,10 +262,11 @@ def test_nothing_is_left_where_the_outer_process_does_not_react(
             sandbox, "import os, time\nos.fork()\ndef f():\n    while True: time.sleep(1)"
         ) as session:
             assert session.pid is not None
-            namespace = process_namespace(session.pid)
-            assert len(processes_in(namespace)) >= 2
+            namespace = ProcessNamespace.of(session.pid)
+            assert namespace is not None and len(namespace.processes()) >= 2
             os.kill(session.pid, signal.SIGSTOP)
-        assert processes_in(namespace) == []
+        with namespace:
+            assert namespace.processes() == []
 
 
 def test_a_session_outlives_the_thread_that_started_it(sandbox: Sandbox) -> None:
@@ -335,3 +330,19 @@ def _usable(path: str) -> bool:
         return False
     code = "import sys; sys.exit(sys.version_info < (3, 11))"
     return subprocess.run([path, "-I", "-c", code], check=False).returncode == 0
+
+
+def test_a_held_namespace_is_not_taken_for_a_later_one(sandbox: Sandbox) -> None:
+    """The kernel gives the number of an ended namespace to a later one, soon, unless it is held."""
+    with contextlib.ExitStack() as held:
+        ended = []
+        for _ in range(8):
+            with Session(sandbox, "x = 1") as session:
+                assert session.pid is not None
+                namespace = ProcessNamespace.of(session.pid)
+                assert namespace is not None
+                ended.append(held.enter_context(namespace))
+        for _ in range(40):
+            with Session(sandbox, "x = 1") as session:
+                assert session.load.ok
+                assert [namespace.processes() for namespace in ended] == [[]] * len(ended)

@@ -60,10 +60,17 @@ class Runs:
         self.random = Random(0)
 
     def put(
-        self, kind: str, stage: str, label: str, arguments: dict[str, Any], files: dict[str, Any]
+        self, kind: str, stage: str, label: str, arguments: dict[str, Any], files: dict[str, Any], **more: Any
     ) -> ArtifactRef:
-        """One artifact; a list becomes JSON Lines, anything else JSON."""
-        facts = {"stage": stage, "label": label, "arguments": arguments, "seconds": 1.5, "tokens": 1200}
+        """One artifact; a list becomes JSON Lines, anything else JSON. `more` goes into its manifest."""
+        facts = {
+            "stage": stage,
+            "label": label,
+            "arguments": arguments,
+            "seconds": 1.5,
+            "tokens": 1200,
+            **more,
+        }
         with self.store.writer(kind, facts) as draft:
             for name, content in files.items():
                 path = draft.path / name
@@ -299,6 +306,7 @@ class Runs:
             f"plan-arms {SET}",
             {"problems": asked.to_row(), "split": SET},
             {f"runs-{name}.jsonl": found for name, found in runs.items()},
+            arm_seconds={"trained": 41.25, "untrained": 39.0, "atomic": 20.0, "decomposed": 60.0},
         )
         measured = evaluate_arms(
             "held-out", {n: [episode_of(r) for r in found] for n, found in runs.items()}, resamples=50
@@ -370,9 +378,9 @@ class Runs:
 
     # multi-turn
 
-    def multiturn(self, count: int = 8) -> Path:
-        """Untrained and trained pair, one control, training episodes and validations."""
-        config = load("mlmt-math", [], MultiTurnConfig)
+    def multiturn(self, count: int = 8, *, pipeline: str = "mlmt-math", independent: bool = False) -> Path:
+        """Untrained and trained pair, a control or two, training episodes and validations."""
+        config = load(pipeline, [], MultiTurnConfig)
         rows = problems(count, "test", self.hostile)
         asked = self.put(
             "problems",
@@ -415,6 +423,20 @@ class Runs:
             1,
             {"trained": trained.to_row(), "main": final.to_row(), "name": "empty"},
         )
+        names, controls = ["empty"], [control]
+        if independent:  # the attempts of the untrained and of the trained pair, as if drawn at once
+            drawn = [
+                replace(self._episode(p, i, step), index=index, feedback=None, refinement=None)
+                for i, p in enumerate(rows)
+                for index, step in enumerate((0, 2))
+            ]
+            facts = {"n": count, "signals": rollout_metrics(drawn)}
+            files = {"episodes.jsonl": [e.to_row() for e in drawn], "evaluation.json": facts}
+            more = {"trained": trained.to_row(), "main": final.to_row(), "name": "independent"}
+            names.append("independent")
+            controls.append(
+                self.put("evaluation", "multiturn-control", "independent", {**given, **more}, files)
+            )
         report = self.put(
             "report",
             "multiturn-report",
@@ -423,12 +445,12 @@ class Runs:
                 "baseline": baseline.to_row(),
                 "trained": trained.to_row(),
                 "final": final.to_row(),
-                "names": ["empty"],
-                "controls": _rows([control]),
+                "names": names,
+                "controls": _rows(controls),
             },
             {"report.json": "multiturn"},
         )
-        return self.folder("mlmt-math", config, report)
+        return self.folder(pipeline, config, report)
 
     def _episode(self, problem: Problem, number: int, step: int) -> Episode:
         def turn(kind: Kind, text: str, right: bool | None) -> Turn:

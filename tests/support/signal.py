@@ -79,7 +79,7 @@ def settings(room: Path, base: Path, task: str, **fields: Any) -> dict[str, Any]
     guided = fields.get("method", "mlmt") in ("mlmt", "rl_guided")
     return {
         "policy_lm": str(base), "prompts": str(write_templates(room / "prompts.yaml", task)),
-        "problems": {"train": source, "test_size": 12, "validation_size": 8},
+        "problems": {"train": source, "test_size": 12, "validation_size": 8, "seed": 0},
         "train_guidance_model": guided, "use_smart_corrections": guided,
         "rollout_size": 64, "group_size": 8, "batch_size": 64, "max_tokens": 2, "guidance_max_tokens": 2,
         "lm_lr": 6e-3, "guidance_lr": 6e-3, "value_lr": 1e-2, "critic_lr": 3e-3, "max_grad_norm": 0.3,

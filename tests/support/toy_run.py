@@ -53,8 +53,8 @@ class Learnt:
 
     @property
     def learnt(self) -> bool:
-        """Greedy at least 0.9 after at most 0.5, and at least 0.85 of what is sampled."""
-        return self.before[self.turn] <= 0.5 and self.best[self.turn] >= 0.9 and self.sampled >= 0.85
+        """Greedy at least 0.9 after at most 0.65, and at least 0.85 of what is sampled."""
+        return self.before[self.turn] <= 0.65 and self.best[self.turn] >= 0.9 and self.sampled >= 0.85
 
     @property
     def hints_right(self) -> float:

@@ -188,3 +188,28 @@ def test_all_gates_of_a_pipeline_are_tried_and_a_failed_one_is_a_line(tmp_path: 
     assert set(failed) == {"packing", "loss mask"} and all("\n" not in line for line in failed.values())
     (missing,) = [f for f in examine(config, None, "cpu", []) if not f.passed]
     assert missing.gate == "base model"
+
+
+def test_the_gate_that_is_tried_is_the_one_that_the_run_holds(tmp_path: Path) -> None:
+    """A limit goes by the precision of engine and trainer, and of an adapter that has been trained before."""
+    from reasoner.config.compose import load
+    from reasoner.config.multiturn import MultiTurnConfig
+    from reasoner.config.planner import PlannerConfig
+
+    folder = make_model(tmp_path / "model")
+
+    def told(name: str, kind: Any, *words: str) -> str:
+        model = "policy_lm" if kind is MultiTurnConfig else "model.path"
+        config = load(name, [f"{model}={folder}", "engine.dtype=float32", *words], kind)
+        (found,) = [f for f in examine(config, folder, "cpu", []) if f.gate == "log-probability drift"]
+        assert found.passed, found
+        return found.line
+
+    assert told("planner-demo", PlannerConfig, "sft.enabled=false").endswith("above 0.005 nats a token")
+    assert told("planner-demo", PlannerConfig).endswith("above 0.05 nats a token")
+    assert told("planner-demo", PlannerConfig, "grpo.warm_start=false").endswith("above 0.005 nats a token")
+    assert told("mlmt-math", MultiTurnConfig).endswith("above 0.005 nats a token")
+    assert told("mlmt-math", MultiTurnConfig, "precision=bf16").endswith("above 0.05 nats a token")
+    assert told("mlmt-math", MultiTurnConfig, "max_logprob_difference=0.03").endswith(
+        "above 0.03 nats a token"
+    )

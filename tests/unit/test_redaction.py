@@ -2,12 +2,14 @@
 
 import io
 import logging
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from reasoner import redaction
 from reasoner.config.compose import load
 from reasoner.config.smart import SmartConfig
 from reasoner.errors import ConfigurationError, DataError, InfrastructureError, without_secrets
@@ -107,3 +109,10 @@ def test_a_child_that_was_given_a_secret_cannot_write_it_into_its_log(tmp_path: 
     run_child([sys.executable, "-c", program], log=log, env={"WANDB_API_KEY": WANDB})
     said = log.read_text()
     assert said.count("[redacted: WANDB_API_KEY]") == 2 and WANDB not in said and said.endswith("last\n")
+
+
+def test_a_full_disk_does_not_hold_up_who_writes_to_a_log() -> None:
+    with open("/dev/full", "wb", buffering=0) as full:
+        command = [sys.executable, "-I", "-S", redaction.__file__]
+        done = subprocess.run(command, input=b"a line\n" * 50_000, stdout=full, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"")

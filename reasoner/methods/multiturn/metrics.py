@@ -4,7 +4,7 @@ Turn 2 is run for all problems, without an oracle: Δ = acc@t2 - acc@t1 = Δ(i�
 episodes are left out and counted.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
@@ -34,6 +34,25 @@ class TwoTurns(Record):
     i_to_c: int
     c_to_i: int
     p: float
+
+
+def trained_turn(method: str) -> int:
+    """The solver turn that a method is judged on: ArCHer trains turn 1 and nothing else, the others end with turn 2."""
+    return 1 if method == "archer" else 2
+
+
+def reward_at(episode: Episode, turn: int) -> float | None:
+    """The reward of solver turn 1 or 2; None where it has no verdict."""
+    return episode.r1 if turn == 1 else episode.r2
+
+
+def attempts_by_problem(episodes: Iterable[Episode]) -> dict[str, list[float]]:
+    """The rewards of the first attempts at each problem, in order; those without a verdict are left out."""
+    found: dict[str, list[float]] = {}
+    for episode in episodes:
+        if episode.r1 is not None:
+            found.setdefault(episode.problem_id, []).append(episode.r1)
+    return found
 
 
 def two_turns(episodes: Sequence[Episode], confidence: float = 0.95) -> TwoTurns:

@@ -9,13 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from random import Random
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from reasoner.environments import Environment
 from reasoner.errors import ConfigurationError, UsageError
 from reasoner.ids import derived_seed
 from reasoner.methods.multiturn.episode import Episode, Judged, Kind, Turn
 from reasoner.methods.multiturn.speaker import Speaker
+from reasoner.onpolicy.parts import Part, Parts
 from reasoner.prompts.policy import Message
 from reasoner.prompts.turns import TurnTemplates
 from reasoner.records import Problem
@@ -26,6 +27,7 @@ MARGIN = 32
 """Prompt tokens left free when lengths are checked."""
 
 Progress = Callable[[str, int, int], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,13 @@ class Rollouts:
         *,
         show_error: bool = False,
         progress: Progress | None = None,
+        parts: Parts | None = None,
     ) -> None:
+        """`parts` counts as `verdict` what is waited for the judge: not what it does while turns are written."""
         self.environment, self.templates = environment, templates
         self.solver, self.writer = solver, writer
         self._show_error, self._progress = show_error, progress
+        self._parts = parts or Parts()
         self._judge = ThreadPoolExecutor(1, thread_name_prefix="verdicts")
 
     def __enter__(self) -> Self:
@@ -77,6 +82,7 @@ class Rollouts:
     def single_turns(self, problems: Sequence[Problem], group_size: int, seed: int) -> list[Episode]:
         """Episodes of an attempt alone."""
         made = self.attempts(problems, group_size, seed)
+        self._known(made.judged)
         return [Episode(t.problem_id, i, t) for t, i in zip(made.verdicts(), made.indices, strict=True)]
 
     def drawn(self, problems: Sequence[Problem], seed: int, judge: bool) -> list[Episode]:
@@ -84,7 +90,7 @@ class Rollouts:
         rows = list(enumerate(problems))
         turns = self._say(self.solver, Kind.ATTEMPT, [self._attempt(p, i) for i, p in rows], seed)
         if judge:
-            judged = self._judged(problems, turns).result()
+            judged = self._known(self._judged(problems, turns))
             turns = [replace(t, judged=j) for t, j in zip(turns, judged, strict=True)]
         return [Episode(t.problem_id, i, t) for i, t in enumerate(turns)]
 
@@ -117,9 +123,9 @@ class Rollouts:
             messages = self.templates.refine_turn(self.environment.facts(problem), attempt, text)
             wanted.append((problem.id, index, messages))
         refined = self._say(self.solver, Kind.REFINEMENT, wanted, seed)
-        judged = self._judged(first.problems, refined)
-        done = [replace(t, judged=j) for t, j in zip(refined, judged.result(), strict=True)]
-        told = leaks.result() if leaks is not None else [(None, None)] * len(done)
+        judged = self._known(self._judged(first.problems, refined))
+        done = [replace(t, judged=j) for t, j in zip(refined, judged, strict=True)]
+        told = self._known(leaks) if leaks is not None else [(None, None)] * len(done)
         return [
             Episode(
                 problem.id, first.indices[i], turn, feedback[i] if feedback else None, done[i], texts[i], *told[i]
@@ -153,7 +159,7 @@ class Rollouts:
             raise UsageError("feedback by a model needs a writer")
         errors = [""] * len(first.turns)
         if self._show_error:
-            errors = [judged.note for judged in first.judged.result()]
+            errors = [judged.note for judged in self._known(first.judged)]
         wanted = []
         for problem, index, turn, error in zip(
             first.problems, first.indices, first.turns, errors, strict=True
@@ -183,6 +189,11 @@ class Rollouts:
             return [(g, g and not z and not x) for g, z, x in zip(told, known, asked, strict=True)]
 
         return self._judge.submit(look)
+
+    def _known(self, coming: "Future[T]") -> T:
+        """What the judging thread finds."""
+        with self._parts.part(Part.VERDICT):
+            return coming.result()
 
     def _judged(self, problems: Sequence[Problem], turns: Sequence[Turn]) -> "Future[list[Judged]]":
         return self._judge.submit(self.environment.judge, _paired(problems, turns))

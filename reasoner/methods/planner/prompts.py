@@ -9,6 +9,7 @@ from typing import Any
 
 from reasoner.errors import ConfigurationError
 from reasoner.ids import content_hash
+from reasoner.prompts.compiled import fill_in
 from reasoner.prompts.files import read_data
 from reasoner.prompts.policy import Message
 
@@ -86,12 +87,9 @@ def load_prompts(name: str = "planner") -> PlannerPrompts:
 
 
 def _render(name: str, template: str, text: str, values: dict[str, Any]) -> str:
-    from jinja2 import StrictUndefined, TemplateError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2 import TemplateError
 
-    # Values are no templates: braces in a question stay as they are.
-    environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
     try:
-        return environment.from_string(text).render(values)
+        return fill_in(text, values)
     except TemplateError as error:
         raise ConfigurationError(f"planner prompts {name}: `{template}`: {error}") from None

@@ -18,7 +18,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from reasoner.errors import DataError
 from reasoner.home import Home
+from reasoner.planning import plan as plans
 from reasoner.records import Strategy
 from reasoner.report import words
 from reasoner.report.html import charts, multiturn, planner, smart
@@ -26,7 +28,7 @@ from reasoner.report.html.pack import Packed, pack
 from reasoner.report.html.sections import Facts, Page, Step
 from reasoner.report.html.sources import Artifact, Method, RunSource, open_source
 from reasoner.report.html.trajectories import Collection
-from reasoner.report.planner import arm_cells, notes, pair_sentence
+from reasoner.report.planner import arm_cells, notes, pair_sentence, seconds_sentence
 
 TEMPLATES = Path(__file__).parent / "templates"
 SCRIPTS = ("data.js", "search.js", "filters.js", "list.js", "diff.js", "trace.js", "flips.js", "main.js")
@@ -121,6 +123,7 @@ def _facts(source: RunSource) -> list[Facts]:
     if source.artifacts:
         first, last = (a.created[:16].replace("T", " ") for a in (source.artifacts[0], source.artifacts[-1]))
         run.append(("made (UTC)", f"{first} to {last[11:] if last[:10] == first[:10] else last}"))
+    run.append(("took", _took(source.folder)))
     found = [Facts("Run", tuple((k, v) for k, v in run if v))]
     environment: dict[str, Any] = next(
         (a.facts["environment"] for a in reversed(source.artifacts) if "environment" in a.facts), {}
@@ -130,6 +133,21 @@ def _facts(source: RunSource) -> list[Facts]:
         rest = [(k, str(v)) for k, v in environment.items() if k != "packages"]
         found.append(Facts("Environment", (*rest, *((k, str(v)) for k, v in packages.items()))))
     return found
+
+
+def _took(folder: Path) -> str:
+    """The run's last part in words, beside its plan; empty where no plan was kept or it has not ended."""
+    try:
+        plan = plans.read(folder)
+    except DataError:
+        return ""
+    if plan.actual_seconds is None:
+        return ""
+    return f"{_minutes(plan.actual_seconds)}, planned {_minutes(plan.seconds)}"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _steps(source: RunSource) -> list[Step]:
@@ -182,6 +200,7 @@ def _environment() -> Environment:
     }
     environment.globals |= {
         "percent": words.percent,
+        "axis_of": charts.axis,
         "p_cell": words.p_cell,
         "sentences": words.sentences,
         "collapses": words.collapses,
@@ -190,6 +209,7 @@ def _environment() -> Environment:
         "arm_cells": arm_cells,
         "pair_sentence": pair_sentence,
         "arm_notes": notes,
+        "seconds_sentence": seconds_sentence,
         "strategies": [s.value for s in Strategy],
         "models": words.MODELS,
         "chart_size": (charts.WIDTH, charts.HEIGHT, charts.LEFT, charts.RIGHT, charts.TOP, charts.BOTTOM),

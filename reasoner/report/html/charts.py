@@ -1,8 +1,9 @@
 """Line charts as numbers for an SVG: where the lines and the ticks are. The template draws them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 WIDTH, HEIGHT = 420.0, 220.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 12.0, 30.0
@@ -77,7 +78,7 @@ def line_chart(title: str, series: Mapping[str, Points], x_label: str = "step") 
 
 def ticks(low: float, high: float, about: int) -> list[float]:
     """Round numbers that span `low` to `high`, about so many."""
-    if high - low < 1e-12:
+    if high - low < 1e-12 + 1e-9 * max(abs(low), abs(high)):
         pad = abs(low) * 0.1 or 1.0
         low, high = low - pad, high + pad
     rough = (high - low) / max(1, about - 1)
@@ -100,6 +101,53 @@ def number(value: float) -> str:
     """Short: no needless digits, a real minus sign."""
     text = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     return text.replace("e-0", "e-").replace("-", "−")
+
+
+def whole_windows(points: Points) -> list[tuple[float, float]]:
+    """Means of windows, under each window's last x, without a last window of less than half the others' size: it goes
+    into the one before. The mean of one step would look like the end of a training."""
+    if len(points) < 3:
+        return list(points)
+    (before, _), (x1, y1), (x2, y2) = points[-3:]
+    usual, last = x1 - before, x2 - x1
+    if last >= usual / 2:
+        return list(points)
+    return [*points[:-2], (x2, (y1 * usual + y2 * last) / (usual + last))]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The part of the line from 0 to 1 on which a table draws its intervals."""
+
+    low: float
+    high: float
+
+    def at(self, value: float) -> float:
+        """Where a proportion lies, from 0 to 1."""
+        return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        """At the left end, in the middle, at the right end."""
+        return tuple(
+            f"{v:.2f}".rstrip("0").rstrip(".") for v in (self.low, (self.low + self.high) / 2, self.high)
+        )  # type: ignore[return-value]
+
+
+NARROWEST = 0.4
+"""The least that an axis spans, so that a difference that is small does not fill the table."""
+
+
+def axis(estimates: Iterable[Any]) -> Axis:
+    """One axis, in tenths, for all intervals of a table. An estimate has `n`, `low` and `high`."""
+    known = [e for e in estimates if e is not None and e.n]
+    if not known:
+        return Axis(0.0, 1.0)
+    low = math.floor(10 * min(e.low for e in known)) / 10
+    high = math.ceil(10 * max(e.high for e in known)) / 10
+    while high - low < NARROWEST - 1e-9:
+        low, high = max(0.0, low - 0.1), min(1.0, high + 0.1)
+    return Axis(round(low, 1), round(high, 1))
 
 
 def _finite(points: Points) -> list[tuple[float, float]]:

@@ -8,18 +8,20 @@ from typing import Any
 
 from reasoner.errors import ReasonerError
 from reasoner.methods.multiturn.episode import Episode, Turn
+from reasoner.methods.multiturn.metrics import trained_turn
 from reasoner.prompts.turns import load_turns
+from reasoner.report import independent
 from reasoner.report.html.charts import line_chart
 from reasoner.report.html.prompts import MARK, PLAIN
 from reasoner.report.html.sections import Measured, Page
 from reasoner.report.html.smart import read_problems
 from reasoner.report.html.sources import RunSource
 from reasoner.report.html.trajectories import Collection, Prompt, Trajectory
-from reasoner.report.multiturn import MEANING, SIGNALS
-from reasoner.statistics import Estimate, estimate, mcnemar_exact
+from reasoner.report.multiturn import MEANING, SIGNALS, against
+from reasoner.statistics import Estimate, estimate
 from reasoner.store.rows import iter_rows, read_rows
 
-FINAL, BASELINE = "trained", "untrained"
+FINAL, BASELINE, INDEPENDENT = "trained", "untrained", "independent"
 CURVES = (
     ("Accuracy of training episodes", ("acc_t1", "acc_t2")),
     ("Δ of the second turn while training", ("delta", "i_to_c", "c_to_i")),
@@ -45,7 +47,6 @@ class Turns:
     signals: list[tuple[str, float | None, float | None]] = field(default_factory=list)
     """Name, trained, untrained."""
     sentences: list[str] = field(default_factory=list)
-    independent: dict[str, Any] | None = None
 
 
 def gather(source: RunSource, page: Page, collection: Collection, chat: bool) -> None:
@@ -64,12 +65,16 @@ def gather(source: RunSource, page: Page, collection: Collection, chat: bool) ->
             two = {**facts["two_turns"]}
             two |= {turn: Estimate(**two[turn]) for turn in ("acc_t1", "acc_t2")}
             turns.rows.append({"label": label, "two": two, "meaning": MEANING.get(label, "")})
-        else:
-            turns.independent = facts
         stages[label] = _add_all(collection, page, found[label], label, "test", prompt)
     if FINAL in stages and BASELINE in stages:
         collection.add_flips("test", {name: stages[name] for name in (BASELINE, FINAL)})
-    _compare(turns, found)
+    turn = trained_turn(str(source.config.get("method", "")))
+    _compare(turns, found, turn)
+    if INDEPENDENT in found:
+        equal = independent.measure(found[INDEPENDENT], found.get(FINAL, []), turn)
+        if equal["n"]:
+            said = independent.sentence(equal)
+            turns.sentences.append(f"{said[0].upper()}{said[1:]}.")
     if FINAL in signals:
         before, after = signals.get(BASELINE, {}), signals[FINAL]
         turns.signals = [(n.replace("_", " "), after[n], before.get(n)) for n in SIGNALS if n in after]
@@ -108,19 +113,15 @@ def _prompt(source: RunSource, collection: Collection) -> int | None:
     return len(collection.prompts) - 1
 
 
-def _compare(turns: Turns, found: dict[str, list[Episode]]) -> None:
-    """McNemar on the second turn, trained against everything else, over what both have scored."""
-    main = {e.problem_id: e.r2 for e in found.get(FINAL, [])}
+def _compare(turns: Turns, found: dict[str, list[Episode]], turn: int) -> None:
+    """McNemar on the turn that is trained, trained against everything else, over what both have scored."""
     for label, episodes in found.items():
-        if label in (FINAL, "independent") or not main:
+        if label in (FINAL, INDEPENDENT) or not found.get(FINAL):
             continue
-        pairs = [(main[e.problem_id], e.r2) for e in episodes if e.problem_id in main]
-        scored = [(a, b) for a, b in pairs if a is not None and b is not None]
-        gained, lost = sum(a > b for a, b in scored), sum(a < b for a, b in scored)
-        p = mcnemar_exact(gained, lost)
+        row = against(found[FINAL], episodes, turn)
         turns.sentences.append(
-            f"Turn 2, trained against {label}: {gained} right for the trained pair alone, {lost} for {label} alone, "
-            f"of {len(scored)}; exact McNemar p = {p:.3g}."
+            f"Turn {turn}, trained against {label}: {row['only_main']} right for the trained pair alone, "
+            f"{row['only_control']} for {label} alone, of {row['n']}; exact McNemar p = {row['p']:.3g}."
         )
 
 

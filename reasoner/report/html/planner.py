@@ -36,11 +36,17 @@ def gather(source: RunSource, page: Page, collection: Collection, chat: bool) ->
     prompt = _prompt(source, collection)
     for artifact in source.of("plan-arms", "plan-candidates"):
         _add_runs(source, artifact, page, collection, prompt)
+    timed = {made.ref.digest: made.facts.get("arm_seconds") for made in source.of("plan-arms")}
     for evaluation in source.of("planner-evaluation"):
         folder = source.open(evaluation.ref)
         if folder is not None:
-            facts = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
-            page.planner.append(PlannerEvaluation.from_row(facts))
+            found = PlannerEvaluation.from_row(
+                json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+            )
+            page.planner.append(found)
+            seconds = next((s for r in evaluation.made_from if (s := timed.get(r.digest))), None)
+            if seconds:
+                page.arm_seconds[found.name] = seconds
     for adapter in source.of("planner-sft", "planner-grpo"):
         folder = source.open(adapter.ref)
         if folder is not None:

@@ -58,6 +58,8 @@ class Page:
     records: list[RecordSet] = field(default_factory=list)
     planner: list[Any] = field(default_factory=list)
     """`PlannerEvaluation`s."""
+    arm_seconds: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Planner: by evaluation set what each arm took, where that is known."""
     turns: Any = None
     """Multi-turn: `multiturn.Turns`."""
     charts: list[Chart] = field(default_factory=list)

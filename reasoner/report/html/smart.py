@@ -16,7 +16,7 @@ from reasoner.methods.smart.attempts import Attempt
 from reasoner.records import Problem, Strategy
 from reasoner.report.data import RecordSet
 from reasoner.report.headline import Answers, few_shot_label, headline
-from reasoner.report.html.charts import line_chart
+from reasoner.report.html.charts import line_chart, whole_windows
 from reasoner.report.html.prompts import Prompts
 from reasoner.report.html.sections import Measured, Page
 from reasoner.report.html.sources import Artifact, RunSource, ref_of, refs_in
@@ -165,7 +165,7 @@ def _add_rows(
     arguments = one.artifact.arguments
     how = arguments.get("how") or arguments
     model = ref_of(arguments.get("model"))
-    folder = source.open(model) if model and one.role != "few_shot" else None
+    folder = source.tokenizer_of(model) if model and one.role != "few_shot" else None
     for attempt, row in zip(one.attempts, one.completions, strict=True):
         number = collection.by_id(attempt.problem_id, "", row["gold"])
         body: dict[str, Any] = {"kind": "answer", "response": attempt.text}
@@ -294,10 +294,11 @@ def _add_losses(source: RunSource, adapter: Artifact, page: Page) -> None:
     if path is None or not path.is_file():
         return
     facts = json.loads(path.read_text(encoding="utf-8"))
-    series = {
+    read = {
         name: [(row["step"], row["loss"]) for row in facts.get(key, [])]
         for name, key in (("training", "losses"), ("validation", "validation_losses"))
     }
+    series = {"training": whole_windows(read["training"]), "validation": read["validation"]}
     label = _trained(source).get(adapter.ref.digest, adapter.label)
     chart = line_chart(f"{label}: loss in nats a token", series)
     if chart is not None:

@@ -19,6 +19,7 @@ from reasoner.config.planner import PlannerConfig
 from reasoner.config.smart import ComputeConfig, SmartConfig
 from reasoner.errors import ArtifactError, DataError, UsageError
 from reasoner.home import Home
+from reasoner.prompts.chat import TOKENIZER_FILES
 from reasoner.records import ArtifactRef
 from reasoner.store import Store
 
@@ -88,6 +89,16 @@ class RunSource:
                 self.missing.append(str(error))
             return None
 
+    def tokenizer_of(self, ref: ArtifactRef) -> Path | None:
+        """The folder of a model for its tokenizer, if that is there: weights may be gone, no page shows them."""
+        try:
+            return self.store.open(ref)
+        except ArtifactError:
+            pass
+        folder, found = Path(self.store.here(ref).uri), self.find(ref)
+        names = {e.path for e in self.store.manifest(ref).files} & set(TOKENIZER_FILES) if found else {""}
+        return folder if all((folder / name).is_file() for name in names) else None
+
 
 def open_source(folder: Path, home: Home) -> RunSource:
     """The run in `folder`. Raises UsageError for a folder of the step-by-step commands, DataError for a broken one."""
@@ -144,25 +155,40 @@ def derived_sections(method: Method, config: dict[str, Any]) -> list[dict[str, A
                     smart.answering_each(),
                     smart.train_for(1),
                     smart.train_for(2),
-                    *_held(smart.grpo),
+                    *_held(smart.grpo, smart.compute),
                 )
             ]
         if method == "multiturn":
             multi = MultiTurnConfig.model_validate(config)
-            cards = [
-                multi.model_copy(update={"compute": ComputeConfig(one_card=one)}) for one in (False, True)
-            ]
-            return [c.model_dump(mode="json") for c in (*(m.learned() for m in cards), multi.measured())]
+            places = [multi.model_copy(update={"compute": c}) for c in _places(multi.compute)]
+            return [c.model_dump(mode="json") for c in (*(m.learned() for m in places), multi.measured())]
         if method == "planner":
-            return [s.model_dump(mode="json") for s in _held(PlannerConfig.model_validate(config).grpo)]
+            planner = PlannerConfig.model_validate(config)
+            return [s.model_dump(mode="json") for s in _held(planner.grpo, planner.compute)]
     except ValidationError:
         pass  # an older version's configuration: what its stages were called with is in it or not at all
     return []
 
 
-def _held(grpo: GrpoConfig) -> list[GrpoConfig]:
-    """Who holds the card is in no key: a kept artifact may have been made with any of them."""
-    return [grpo.model_copy(update={"share_card": s}) for s in (None, False, True)]
+def _held(grpo: GrpoConfig, compute: ComputeConfig) -> list[GrpoConfig]:
+    """Who holds the card and who samples is in no key: a kept artifact may have been made with any of them."""
+    servers = (grpo.server, grpo.on(compute).server)
+    return [
+        grpo.model_copy(update={"share_card": held, "server": server})
+        for held in (None, False, True)
+        for server in servers
+    ]
+
+
+def _places(compute: ComputeConfig) -> list[ComputeConfig]:
+    """Where a multi-turn training of the run may have been: as it is configured now, or as by default."""
+    plain = ComputeConfig()
+    return [
+        ComputeConfig(one_card=one, processes=processes, server=server)
+        for one in (False, True)
+        for processes in {plain.processes, compute.processes}
+        for server in (plain.server, compute.server)
+    ]
 
 
 def refs_in(value: Any) -> Iterator[ArtifactRef]:

@@ -54,6 +54,7 @@ def training_record(
         **method.facts,
         "questions": found.counts(),
         "batch": canonical(record.batch),
+        **({"processes": spec.processes} if spec.processes > 1 else {}),
         "halvings": record.halvings,
         "steps": checkpoints.step_of(last),
         "losses": losses,

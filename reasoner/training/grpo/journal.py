@@ -10,6 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from reasoner.onpolicy.parts import Parts
 from reasoner.store.rows import dump_row
 from reasoner.tracking import Histogram, Run, Table
 
@@ -19,15 +20,18 @@ TIMES = ("time", "runtime", "per_second", "profiling/", "seconds", "epoch")
 
 
 class Journal:
-    """Rows of steps. `run` shows them in W&B, too, under `name`."""
+    """Rows of steps. `run` shows them in W&B, too, under `name`. Only the process that `writes` has files."""
 
-    def __init__(self, work: Path, examples: int, run: Run, name: str) -> None:
+    def __init__(self, work: Path, examples: int, run: Run, name: str, writes: bool = True) -> None:
+        self._writes = writes
         self._metrics, self._examples = work / METRICS, work / EXAMPLES
         self._kept, self._run, self._name = examples, run, name
         self._pending: dict[str, Any] = {}
 
     def rewind(self, step: int) -> None:
         """Forget what later steps than `step` left."""
+        if not self._writes:
+            return
         for path in (self._metrics, self._examples):
             rows = [row for row in read_rows(path) if row["step"] <= step]
             path.write_text("".join(_line(row) for row in rows), encoding="utf-8")
@@ -68,14 +72,19 @@ class Journal:
         self._run.log(found, step)
 
 
-def journal_callback(journal: Journal) -> Any:
-    """A Trainer callback that passes every step's log on."""
+def journal_callback(journal: Journal, parts: Parts) -> Any:
+    """A Trainer callback that passes every step's log on, with the step's seconds by part."""
     from transformers import TrainerCallback
 
     class Journaling(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            parts.take()  # what came before is no step's time
+
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
             if logs and "loss" in logs:
-                journal.step(state.global_step, logs)
+                seconds = {name: round(value, 4) for name, value in parts.take_step().metrics().items()}
+                if state.is_world_process_zero:
+                    journal.step(state.global_step, {**logs, **seconds})
 
     return Journaling()
 

@@ -1,14 +1,14 @@
 """Runs a GRPO program as a child process. Importing this loads no torch."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reasoner.config.training import share_of
 from reasoner.tracking import secrets
 from reasoner.training.adapter import TRAINING
 from reasoner.training.grpo.spec import GrpoSpec
-from reasoner.training.launch import OnProgress, read_json, run_program
+from reasoner.training.launch import OnProgress, program_argv, read_json, run_program, server_key
 from reasoner.training.runtime import METRICS_FILE
 
 
@@ -33,8 +33,10 @@ def run_grpo(
     """Run the program `module` in a child process, with its output appended to `log`; `timeout` in seconds.
 
     The same call again after a crash goes on from the last complete checkpoint in `spec.work`. Where W&B is on, its key
-    is passed on from this process's environment.
+    is passed on from this process's environment, and so is the key of a server that samples.
     """
-    argv = [sys.executable, "-m", module, str(spec.save(spec.work / "grpo.json"))]
-    run_program(argv, spec.work, log, on_progress, timeout, secrets() if spec.tracking else {})
+    share_of(spec.grpo.batch_size * spec.grpo.grad_accum, spec.processes)  # told before anything starts
+    argv = program_argv(module, spec.save(spec.work / "grpo.json"), spec.processes, spec.device)
+    keys = server_key(spec.grpo.server.url) | (secrets() if spec.tracking else {})
+    run_program(argv, spec.work, log, on_progress, timeout, keys)
     return GrpoResult(spec.output, read_json(spec.output / TRAINING), read_json(spec.work / METRICS_FILE))

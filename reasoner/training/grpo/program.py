@@ -1,20 +1,21 @@
 """GRPO training as a program, whatever is trained: a method gives the prompts and the reward.
 
 Covers: TRL's GRPOTrainer on the on-policy loop (one engine, the adapter sent alone), LoRA, the step-0 gate, resuming
-from the last complete checkpoint, halving the micro-batch when memory is full, export of the last adapter with its
-curves. Or, with a 4-bit base, sampling by the trainer's own model.
+from the last complete checkpoint, several processes (the first samples and judges), halving the micro-batch when memory
+is full, export of the last adapter with its curves. Or, with a 4-bit base, sampling by the trainer's own model.
 """
 
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from reasoner.errors import ModelError, UsageError
 from reasoner.ids import canonical, content_hash, file_hash
-from reasoner.onpolicy.parts import Part, Parts
+from reasoner.onpolicy.parts import device_parts
 from reasoner.process.progress import report
 from reasoner.records import Problem
 from reasoner.store.rows import read_rows
@@ -25,6 +26,7 @@ from reasoner.training.grpo.export import publish
 from reasoner.training.grpo.journal import Journal
 from reasoner.training.grpo.method import Method
 from reasoner.training.grpo.sampling import Sampling
+from reasoner.training.grpo.sharing import SharedReward, shared_rollout
 from reasoner.training.grpo.spec import GrpoSpec
 from reasoner.training.grpo.trainer import GrpoJob
 from reasoner.training.micro_batch import Batch, BatchRecord, Memory, train_halving
@@ -33,8 +35,9 @@ FULL = (
     "one completion a micro-step; set grpo.gradient_checkpointing=true, lower grpo.max_completion_length, or give the "
     "engine less memory (grpo.engine.gpu_memory_utilization)"
 )
-VERSION = 2
+VERSION = 3
 """Part of the identity of a work folder; raised when the meaning of a checkpoint changes."""
+PATIENCE = timedelta(hours=6)
 S = TypeVar("S", bound=GrpoSpec)
 Say = Callable[[str], None]
 
@@ -81,14 +84,22 @@ def train(spec: S, make: Callable[[S], Method], report: Callable[..., Any], log:
     spec = settled(spec, device)
     if not (spec.base / "config.json").is_file():
         raise ModelError(f"{spec.base} is not a model folder: config.json is missing")
-    adapter.require_empty(spec.output)
+    processes = open_processes(spec, device)
+    first = processes.is_main_process
+    if first:
+        adapter.require_empty(spec.output)
+    else:
+        log = _silent
     if spec.start is not None:
         adapter.check_base(spec.start, spec.base_name, spec.base_fingerprint)
     method, tokenizer = make(spec), runtime.load_tokenizer(spec.base)
     key = identity(spec, method, device)
-    resume = checkpoints.open_work(spec.work, key, log)
+    with processes.main_process_first():
+        resume = checkpoints.open_work(spec.work, key, log)
     configured = Batch(spec.grpo.batch_size, spec.grpo.grad_accum)
-    record = BatchRecord(spec.work, configured, Memory(None, {}), fresh=resume is None)
+    shared = configured.shared_by(spec.processes)
+    with processes.main_process_first():
+        record = BatchRecord(spec.work, shared, Memory(None, {}), fresh=resume is None)
     chosen = questions.choose(
         [Problem.from_row(row) for row in read_rows(spec.rows)], spec.grpo.max_samples, spec.seed
     )
@@ -103,17 +114,42 @@ def train(spec: S, make: Callable[[S], Method], report: Callable[..., Any], log:
         log(f"going on from step {checkpoints.step_of(resume)}")
     settings = canonical({"grpo": spec.grpo, **method.facts})
     tracking = spec.tracking and replace(spec.tracking, run_id=key[:16])
-    parts = Parts()
-    with tracked(tracking, log, settings) as run, Sampling(spec, device, tokenizer, parts) as sampling:
-        journal = Journal(spec.work, spec.grpo.example_rows, run, method.name)
+    parts = device_parts(device)
+    with (
+        tracked(tracking if first else None, log, settings) as run,
+        Sampling(spec, device, tokenizer, parts, samples=first) as sampling,
+    ):
+        journal = Journal(spec.work, spec.grpo.example_rows, run, method.name, writes=first)
         train_halving(make_job(spec, method, found, sampling, journal, report, log), record, resume, FULL)
         restarts = sampling.restarts
+    processes.wait_for_everyone()
+    if not first:
+        return
     publish(spec, method, record, found, journal)
     done = checkpoints.step_of(resume) if resume else 0
-    times = {name: round(seconds, 3) for name, seconds in parts.take_step().metrics().items()}
+    parts.take()
+    times = {name: round(seconds, 3) for name, seconds in parts.whole.metrics().items()}
     metrics = {"resumed_from_step": done, "engine_restarts": restarts, **times,
                "seconds": round(time.monotonic() - started, 3), **runtime.peak_memory(device)}  # fmt: skip
     checkpoints.write_json(spec.work / runtime.METRICS_FILE, metrics)
+
+
+def open_processes(spec: GrpoSpec, device: str) -> Any:
+    """accelerate's view of the training's processes. Raises InfrastructureError without a device for each."""
+    from accelerate import PartialState
+
+    runtime.require_devices(device, spec.processes)
+    if device == "cpu" and spec.processes > 1:
+        runtime.load_on_several_cpus()
+    # The others wait while the first samples and judges.
+    processes = PartialState(cpu=device == "cpu", timeout=PATIENCE)
+    if processes.num_processes != spec.processes:
+        raise UsageError(f"{processes.num_processes} processes were launched, the spec says {spec.processes}")
+    return processes
+
+
+def _silent(line: str) -> None:
+    """The log of every process but the first."""
 
 
 def make_job(
@@ -127,23 +163,20 @@ def make_job(
         journal.rollout(step)
 
     reward = method.reward(sampling, judged)
-    rollout = sampling.rollout(found.add_special_tokens)
+    rollout = shared_rollout(sampling.rollout(found.add_special_tokens))
     return GrpoJob(
-        spec, sampling.device, sampling.tokenizer, found, rollout, Timed(reward, sampling.parts), journal, report, log,
+        spec,
+        sampling.device,
+        sampling.tokenizer,
+        found,
+        rollout,
+        SharedReward(reward),
+        journal,
+        report,
+        log,
         sampling.release,
-    )  # fmt: skip
-
-
-class Timed:
-    """A reward function whose time counts as `verdict`, less what it samples."""
-
-    def __init__(self, reward: Any, parts: Parts) -> None:
-        self._reward, self._parts = reward, parts
-        self.__name__ = reward.__name__
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with self._parts.part(Part.VERDICT):
-            return self._reward(*args, **kwargs)
+        sampling.parts,
+    )
 
 
 def run_as_program(module: str, kind: type[S], train: Callable[..., None], arguments: Sequence[str]) -> int:

@@ -1,7 +1,7 @@
 """Where the policy's samples come from, and answers of the bare base: one engine with one copy of the base.
 
-vLLM or transformers in a process of its own, which gets the adapter after each step; or, with a 4-bit base,
-the trainer's own model.
+vLLM or transformers in a process of its own, or vLLM's server on another machine, which gets the adapter after each
+step; or, with a 4-bit base, the trainer's own model.
 """
 
 import json
@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from reasoner.config.grpo import GrpoConfig
+from reasoner.config.smart import EngineConfig
 from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.start import open_engine
 from reasoner.errors import ConfigurationError
 from reasoner.hardware import served_dtype
-from reasoner.onpolicy.gate import Gate
-from reasoner.onpolicy.opening import policy_settings
+from reasoner.onpolicy.gate import Gate, coarser
+from reasoner.onpolicy.opening import adapters_for, open_server, policy_settings
 from reasoner.onpolicy.parts import Parts
 from reasoner.onpolicy.sampler import OnPolicySampler
 from reasoner.onpolicy.trl_rollout import rollout_func
@@ -28,9 +30,11 @@ DEFAULT_LENGTH = 4096
 class Sampling:
     """The sampler of a training, and a frozen base's way to the same engine. A context manager."""
 
-    def __init__(self, spec: GrpoSpec, device: str, tokenizer: Any, parts: Parts | None = None) -> None:
-        """Starts the engine; `parts` counts its time. ConfigurationError where a prompt and a completion do not
-        fit into its context."""
+    def __init__(
+        self, spec: GrpoSpec, device: str, tokenizer: Any, parts: Parts | None = None, *, samples: bool = True
+    ) -> None:
+        """Starts the engine, in the process that `samples`; `parts` counts its time. ConfigurationError where a prompt
+        and a completion do not fit into its context."""
         self._spec, self.device, self.tokenizer = spec, device, tokenizer
         self.parts = parts or Parts()
         self._options = {**spec.engine.options, **spec.grpo.engine}
@@ -38,11 +42,11 @@ class Sampling:
         self._sampler: OnPolicySampler | None = None
         self._trainer: Any = None
         self._hook: Callable[[list[Any], Any], dict[str, Any]] | None = None
-        if not spec.grpo.load_in_4bit:
-            shared = bool(spec.grpo.share_card)
+        if samples and not spec.grpo.load_in_4bit:
             self._sampler = OnPolicySampler(
-                self._open, tokenizer, self.max_model_len, parts=self.parts, share_card=shared
-            )
+                self._open, tokenizer, self.max_model_len, folder=adapters_for(spec.grpo.server), parts=self.parts,
+                share_card=bool(spec.grpo.share_card),
+            )  # fmt: skip
 
     @property
     def restarts(self) -> int:
@@ -97,14 +101,17 @@ class Sampling:
     def _attach(self, trainer: Any, add_special_tokens: bool) -> None:
         spec = self._spec
         if spec.grpo.load_in_4bit:
-            self._sampler = OnPolicySampler(lambda: self._live(trainer), self.tokenizer, self.max_model_len)
+            self._sampler = OnPolicySampler(
+                lambda: self._live(trainer), self.tokenizer, self.max_model_len, parts=self.parts
+            )
         assert self._sampler is not None
         self._trainer = trainer
+        fresh = trainer.state.global_step == 0 and spec.start is None
         self._hook = rollout_func(
             self._sampler,
             lambda prompt: (str(prompt), add_special_tokens),
             max_tokens=spec.grpo.max_completion_length,
-            gate=Gate(self._coarser(fresh=trainer.state.global_step == 0), threshold=spec.grpo.gate),
+            gate=gate_of(spec.engine, spec.grpo, self.device, fresh=fresh),
             seed=spec.seed,
             last=False,  # the reward may ask the base afterwards, and lets the engine rest
         )
@@ -115,6 +122,8 @@ class Sampling:
             spec.engine.kind, spec.base, spec.engine.dtype, max_lora_rank=spec.grpo.lora.r,
             options={**self._options, "max_model_len": self.max_model_len},
         )  # fmt: skip
+        if spec.grpo.server.url:
+            return open_server(spec.grpo.server, settings)
         wanted = policy_settings(settings, 1, bool(spec.grpo.share_card))
         return open_engine(wanted, log=spec.work / "engine.log")
 
@@ -124,14 +133,6 @@ class Sampling:
         model = trainer.accelerator.unwrap_model(trainer.model)
         bf16 = self._spec.grpo.precision == "bf16"
         return LiveEngine(model, self.tokenizer, self.max_model_len, bf16=bf16)
-
-    def _coarser(self, fresh: bool) -> str:
-        """The coarser precision of sampler and trainer. An adapter travels in bfloat16; a fresh one changes
-        nothing."""
-        served = served_dtype(self._spec.engine.dtype, self.device == "cpu")
-        exact = served == "float32" and self._spec.grpo.precision == "fp32"
-        fresh = fresh and self._spec.start is None
-        return "float32" if exact and fresh and not self._spec.grpo.load_in_4bit else "bfloat16"
 
     def _context_length(self) -> int:
         grpo = self._spec.grpo
@@ -145,3 +146,11 @@ class Sampling:
                 f"{length}; lower them or set engine.options.max_model_len"
             )
         return length
+
+
+def gate_of(engine: EngineConfig, grpo: GrpoConfig, device: str, *, fresh: bool) -> Gate:
+    """The gate of a training whose adapter is `fresh` or not; a 4-bit base is served in bfloat16."""
+    cpu = device == "cpu"
+    served = "bfloat16" if grpo.load_in_4bit else served_dtype(engine.dtype, cpu)
+    exact = grpo.precision == "fp32" or (grpo.precision == "auto" and cpu)
+    return Gate(coarser(served, "float32" if exact else "bfloat16", fresh=fresh), threshold=grpo.gate)

@@ -35,5 +35,7 @@ class GrpoSpec(Spec):
     seed: int = 0
     device: Device = "auto"
     threads: int | None = None
+    processes: int = 1
+    """Training processes, one a device; the first samples and judges. They share a step's completions."""
     tracking: Tracking | None = None
     """The W&B run that shows this training; it decides nothing. Its key comes from the environment."""

@@ -11,19 +11,22 @@ import math
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from reasoner.errors import ModelError, TrainingError
 from reasoner.ids import derived_seed
+from reasoner.onpolicy.parts import Parts
 from reasoner.onpolicy.sampler import free_cached_memory
 from reasoner.training import runtime
 from reasoner.training.callbacks import reporting, sealing
 from reasoner.training.checkpoints import all_checkpoints
+from reasoner.training.grpo.active import active_trainer
 from reasoner.training.grpo.journal import Journal, journal_callback
 from reasoner.training.grpo.questions import Questions
 from reasoner.training.grpo.spec import GrpoSpec
+from reasoner.training.grpo.timing import count_parts
 from reasoner.training.micro_batch import Batch
 from reasoner.training.trainer import OPTIMISER, present_modules
 
@@ -70,6 +73,7 @@ def grpo_config(spec: GrpoSpec, batch: Batch, device: str) -> Any:
         push_to_hub=False,
         disable_tqdm=True,
         dataloader_pin_memory=device == "cuda",
+        ddp_find_unused_parameters=False,
         seed=spec.seed,
         data_seed=spec.seed,
     )
@@ -121,6 +125,8 @@ class GrpoJob:
     log: Callable[[str], None]
     release: Callable[[], None] = lambda: None
     """Lets go of the trainer of the last attempt, wherever it is still held."""
+    parts: Parts = field(default_factory=Parts)
+    """Counts where the time goes."""
 
     @property
     def work(self) -> Path:
@@ -131,7 +137,7 @@ class GrpoJob:
         return self.spec.grpo.max_steps
 
     def trainer(self, batch: Batch, done: int) -> Any:
-        """A new GRPOTrainer on a freshly loaded base; the journal forgets what came after the checkpoint."""
+        """A new GRPOTrainer (`active`) on a freshly loaded base; the journal forgets what came after the checkpoint."""
         self.journal.rewind(done)
         self.release()
         gc.collect()
@@ -139,12 +145,11 @@ class GrpoJob:
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # we know that rollout_func may change
         import transformers
         from datasets import Dataset
-        from trl import GRPOTrainer
 
         logging.getLogger("trl.trainer.grpo_trainer").addFilter(_unmasked)
         spec = self.spec
         model = policy(spec, self.device)
-        trainer = GRPOTrainer(
+        trainer = active_trainer()(
             model=model,
             reward_funcs=self.reward,
             args=grpo_config(spec, batch, self.device),
@@ -153,13 +158,14 @@ class GrpoJob:
             rollout_func=self.rollout,
             callbacks=[
                 reporting(self.report, self.log, spec.grpo.logging_steps),
-                journal_callback(self.journal),
+                journal_callback(self.journal, self.parts),
                 leaving_reference_out(spec.work),
                 ordering_questions(spec.seed),
                 sealing(spec.work, spec.grpo.save_total_limit),
             ],
         )
         trainer.remove_callback(transformers.PrinterCallback)
+        count_parts(trainer, self.parts)
         trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         if not trained or not all("lora_" in name for name in trained):
             raise TrainingError(
@@ -180,7 +186,8 @@ def leaving_reference_out(work: Path) -> Any:
 
     class LeavingReferenceOut(TrainerCallback):
         def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            shutil.rmtree(all_checkpoints(work)[-1] / REFERENCE, ignore_errors=True)
+            if state.is_world_process_zero:
+                shutil.rmtree(all_checkpoints(work)[-1] / REFERENCE, ignore_errors=True)
 
     return LeavingReferenceOut()
 
@@ -191,18 +198,25 @@ def ordering_questions(seed: int) -> Any:
     TRL draws one order after another, so that a run resumed in a later epoch would begin with the first order again.
     The first epoch keeps TRL's.
     """
-    from accelerate.data_loader import get_sampler
     from transformers import TrainerCallback
 
     class OrderingQuestions(TrainerCallback):
         def on_epoch_begin(
             self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any
         ) -> None:
-            order: Any = get_sampler(train_dataloader)
+            order = sampler_of(train_dataloader)
             epoch = int(state.epoch or 0)
             order.generator.manual_seed(derived_seed("question order", seed, epoch) if epoch else seed)
 
     return OrderingQuestions()
+
+
+def sampler_of(loader: Any) -> Any:
+    """What gives the order of a loader's rows, behind the wrappers of several processes and of a resumed run."""
+    batches = loader.batch_sampler
+    while hasattr(batches, "batch_sampler"):
+        batches = batches.batch_sampler
+    return batches.sampler
 
 
 def _unmasked(record: logging.LogRecord) -> bool:

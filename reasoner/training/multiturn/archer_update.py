@@ -5,7 +5,7 @@ actor step samples anew, because the policy has moved.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from reasoner.config.multiturn import MultiTurnConfig
@@ -13,11 +13,12 @@ from reasoner.ids import derived_seed
 from reasoner.methods.multiturn import archer
 from reasoner.methods.multiturn.episode import SOLVER, Episode, Kind
 from reasoner.methods.multiturn.metrics import mean
+from reasoner.onpolicy.parts import Part, Parts
 from reasoner.training.multiturn.batching import pieces
-from reasoner.training.multiturn.learner import GATED
+from reasoner.training.multiturn.gate import LoopGate
 from reasoner.training.multiturn.parts import Learned
 from reasoner.training.multiturn.policy_update import settings_of, update
-from reasoner.training.multiturn.scoring import Processes, check_gate, kl_metrics, score, turns_of
+from reasoner.training.multiturn.scoring import Processes, kl_metrics, score, turns_of
 
 Fresh = Callable[[Sequence[str], str, bool], list[Episode]]
 """(problem ids, a name for the draw, whether to judge) -> one newly sampled attempt each, by the policy as it is."""
@@ -33,7 +34,10 @@ class ArcherLearner:
     replay: archer.Replay
     fresh: Fresh
     sync: Callable[[], None]
-    updates: int = 0
+    parts: Parts = field(default_factory=Parts)
+
+    def __post_init__(self) -> None:
+        self._gate = LoopGate(self.config, self.learned.policy.device.type)
 
     def learn(self, iteration: int) -> dict[str, float]:
         """Critic steps, then, after the warm-up, actor steps. The rollout is in the buffer already."""
@@ -68,14 +72,15 @@ class ArcherLearner:
             own = [i for i in rows if self.processes.owns(i)]
             optimiser, sums = self.learned.optimisers["critic"], [0.0, 0.0, 0.0]
             optimiser.zero()
-            for piece in pieces(own, lengths, config.batch_size):
-                parts = self._critic_loss([drawn[i] for i in piece], [fresh[i] for i in piece])
-                (sum(parts[:2]) * (len(piece) / self.size)).backward()
-                sums = [
-                    s + float(p.detach()) * len(piece) / self.size for s, p in zip(sums, parts, strict=True)
-                ]
-            optimiser.step(iteration)
-            critic.follow(config.tau)
+            with self.parts.part(Part.FORWARD_BACKWARD):
+                for piece in pieces(own, lengths, config.batch_size):
+                    terms = self._critic_loss([drawn[i] for i in piece], [fresh[i] for i in piece])
+                    (sum(terms[:2]) * (len(piece) / self.size)).backward()
+                    shares = [float(t.detach()) * len(piece) / self.size for t in terms]
+                    sums = [s + share for s, share in zip(sums, shares, strict=True)]
+            with self.parts.part(Part.OPTIMISER):
+                optimiser.step(iteration)
+                critic.follow(config.tau)
             found.append(self.processes.numbers(sums))
         q, v, error = (mean([row[k] for row in found]) for k in range(3))
         return {"q_loss": q, "v_loss": v, "q_error": error}
@@ -115,13 +120,17 @@ class ArcherLearner:
         episodes = [e for e in episodes if e.attempt.token_ids and (e.scored or not wants_reward)]
         if not episodes:
             return {}
-        scored = score(
-            self.learned.policy, turns_of(episodes), config.temperature, config.batch_size, self.processes
-        )
-        if self.updates < GATED:
-            check_gate(scored, config.max_logprob_difference, config.max_ratio_difference, iteration + 1)
-        self.updates += 1
-        advantages = self._advantages(episodes)
+        with self.parts.part(Part.LOGPROBS):
+            scored = score(
+                self.learned.policy,
+                turns_of(episodes),
+                config.temperature,
+                self.learned.micro,
+                self.processes,
+            )
+        self._gate.check(scored, iteration + 1, fresh=iteration == config.warmup_iter and epoch == 0)
+        with self.parts.part(Part.LOGPROBS):
+            advantages = self._advantages(episodes)
         if config.kl == "reward":
             kl = [scored.kl[i, Kind.ATTEMPT] for i in range(len(episodes))]
             advantages = [a - config.beta1 * k for a, k in zip(advantages, kl, strict=True)]
@@ -130,6 +139,7 @@ class ArcherLearner:
             self.learned.policy, SOLVER, self.learned.optimisers[SOLVER], credits, scored.reference,
             settings_of(config.model_copy(update={"grad_accum_steps": None}), SOLVER), self.processes,
             self.learned.micro, iteration=iteration, seed=derived_seed(config.seed, SOLVER, iteration, epoch),
+            parts=self.parts,
         )  # fmt: skip
         return metrics | kl_metrics(scored) | {"advantage": mean(advantages)}
 

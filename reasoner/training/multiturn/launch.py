@@ -1,7 +1,6 @@
 """Starts the multi-turn training program as a child process, and what comes back of it. Loads no torch."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,20 +15,6 @@ MODULE = "reasoner.training.multiturn.program"
 OnProgress = Callable[[dict[str, Any]], None]
 
 
-def argv(spec_file: Path, processes: int, device: str) -> list[str]:
-    """The command: plain `python -m`, `accelerate launch` on several devices, torchrun for several CPU processes."""
-    module = ["-m", MODULE, str(spec_file)]
-    if processes == 1:
-        return [sys.executable, *module]
-    if device == "cpu":
-        # accelerate 1.15 would want mpirun here; its own state reads torchrun's environment.
-        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-        return [sys.executable, *torchrun, *module]
-    options = ["--multi_gpu", "--num_processes", str(processes), "--num_machines", "1"]
-    fixed = ["--mixed_precision", "no", "--dynamo_backend", "no"]
-    return [sys.executable, "-m", "accelerate.commands.launch", *options, *fixed, *module]
-
-
 def run_multiturn(
     spec: MultiTurnSpec, log: Path, on_progress: OnProgress | None = None, timeout: float | None = None
 ) -> dict[str, Any]:
@@ -37,8 +22,10 @@ def run_multiturn(
 
     `on_progress` gets `{"done", "total", "step", …}` after every iteration and validation.
     """
-    command = argv(spec.save(spec.work / "multiturn.json"), spec.config.processes, spec.device)
-    launch.run_program(command, spec.work, log, on_progress, timeout)
+    saved = spec.save(spec.work / "multiturn.json")
+    command = launch.program_argv(MODULE, saved, spec.config.trainers, spec.device)
+    key = launch.server_key(spec.config.compute.server.url)
+    launch.run_program(command, spec.work, log, on_progress, timeout, key)
     read = (spec.output / TRAINING, spec.work / METRICS_FILE)
     training, metrics = (json.loads(path.read_text(encoding="utf-8")) for path in read)
     return {"training": training, "metrics": metrics}

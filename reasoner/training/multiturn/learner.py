@@ -1,7 +1,7 @@
 """One iteration's learning of SCoRe, RL-guided SCoRe and MLMT: a scored rollout in, updated weights and metrics out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.ids import derived_seed
@@ -9,38 +9,39 @@ from reasoner.methods.multiturn import mlmt, rl_guided, score
 from reasoner.methods.multiturn.advantages import Credit
 from reasoner.methods.multiturn.episode import FEEDBACK, SOLVER, Episode, Kind
 from reasoner.methods.multiturn.mlmt import FeedbackSettings, SolverSettings, Values
+from reasoner.onpolicy.parts import Part, Parts
 from reasoner.records import Problem
+from reasoner.training.multiturn.gate import LoopGate
 from reasoner.training.multiturn.parts import Learned
 from reasoner.training.multiturn.policy_update import settings_of, update
-from reasoner.training.multiturn.scoring import Processes, Scored, check_gate, kl_metrics, turns_of
+from reasoner.training.multiturn.scoring import Processes, Scored, kl_metrics, turns_of
 from reasoner.training.multiturn.scoring import score as score_turns
 from reasoner.training.multiturn.value_update import ValueUpdate
 from reasoner.training.multiturn.values import State, snapshot
 
-GATED = 2
-"""The gate is closed for so many iterations of a process: the first, and the first with updated adapters."""
-
 
 @dataclass
 class Learner:
-    """Learns from rollouts of two solver turns. `updates` counts those of this process."""
+    """Learns from rollouts of two solver turns."""
 
     learned: Learned
     config: MultiTurnConfig
     processes: Processes
-    updates: int = 0
+    parts: Parts = field(default_factory=Parts)
+
+    def __post_init__(self) -> None:
+        self._gate = LoopGate(self.config, self.learned.policy.device.type)
 
     def learn(
         self, iteration: int, episodes: Sequence[Episode], problems: Mapping[str, Problem]
     ) -> dict[str, float]:
         """Update what is active in this iteration. `episodes` are scored. Raises TrainingError at the gate."""
         rows, config = list(episodes), self.config
-        scored = score_turns(
-            self.learned.policy, turns_of(rows), config.temperature, config.batch_size, self.processes
-        )
-        if self.updates < GATED:
-            check_gate(scored, config.max_logprob_difference, config.max_ratio_difference, iteration + 1)
-        self.updates += 1
+        with self.parts.part(Part.LOGPROBS):
+            scored = score_turns(
+                self.learned.policy, turns_of(rows), config.temperature, self.learned.micro, self.processes
+            )
+        self._gate.check(scored, iteration + 1, fresh=iteration == 0)
         metrics = kl_metrics(scored)
         if config.method == "mlmt":
             return metrics | self._mlmt(iteration, rows, problems, scored)
@@ -110,7 +111,7 @@ class Learner:
         if self.learned.value is None:
             return None
         states = [State.of(problems[e.problem_id], e) for e in rows]
-        return ValueUpdate(self.learned, self.config, rows, states, self.processes)
+        return ValueUpdate(self.learned, self.config, rows, states, self.processes, self.parts)
 
     def _begin_cycle(self, iteration: int) -> None:
         """ψ as it is before a cycle's solver updates."""
@@ -151,6 +152,7 @@ class Learner:
             self.learned.policy, adapter, own, credits, scored.reference, settings_of(self.config, adapter),
             self.processes, self.learned.micro, iteration=iteration,
             seed=derived_seed(self.config.seed, adapter, iteration), extra=extra, after_step=step_value, reset=reset,
+            parts=self.parts,
         )  # fmt: skip
 
 

@@ -52,10 +52,11 @@ class Loop:
 
     def __post_init__(self) -> None:
         self._problems = {p.id: p for p in self.train}
-        self._learner = Learner(self.learned, self.config, self.processes)
+        self._learner = Learner(self.learned, self.config, self.processes, self.parts)
         self._archer = ArcherLearner(
-            self.learned, self.config, self.processes, Replay(self.config.capacity), self._fresh, self._sync
-        )
+            self.learned, self.config, self.processes, Replay(self.config.capacity), self._fresh, self._sync,
+            self.parts,
+        )  # fmt: skip
 
     @property
     def metric(self) -> str:
@@ -92,7 +93,8 @@ class Loop:
         torch.manual_seed(derived_seed(self.config.seed, "update", iteration))  # LoRA's dropout
         if self.config.method == "archer":
             self._archer.replay.add(scored)
-            metrics |= self._archer.learn(iteration)
+            with self.parts.part("learn"):
+                metrics |= self._archer.learn(iteration)
         elif scored:
             self._rest()
             with self.parts.part("learn"):

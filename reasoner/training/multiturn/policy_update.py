@@ -10,6 +10,7 @@ from reasoner.methods.multiturn.advantages import Credit
 from reasoner.methods.multiturn.episode import FEEDBACK
 from reasoner.methods.multiturn.metrics import mean
 from reasoner.onpolicy.memory import MicroBatches
+from reasoner.onpolicy.parts import Part, Parts
 from reasoner.training.multiturn.batching import longest_first, steps
 from reasoner.training.multiturn.optimiser import Optimiser
 from reasoner.training.multiturn.policy import Policy
@@ -59,6 +60,7 @@ def update(
     extra: Extra | None = None,
     after_step: Callable[[], None] | None = None,
     reset: Callable[[], None] | None = None,
+    parts: Parts | None = None,
 ) -> dict[str, float]:
     """Descend mean_episodes[ Σ_turns (policy loss + kl_coef · k3) ]; returns metrics by name.
 
@@ -70,6 +72,7 @@ def update(
         return {}
     episodes = len({c.episode for c in kept})
     lengths = [len(c.turn.prompt_ids) + len(c.turn.token_ids) for c in kept]
+    parts = parts or Parts()
     norms: list[float] = []
     sums = [0.0, 0.0, 0.0]  # loss, clipped tokens, tokens
     optimiser.zero()
@@ -86,11 +89,14 @@ def update(
             loss, clipped, tokens = found
             return loss, clipped, tokens
 
-        for loss, clipped, tokens in micro.accumulate(own, backward, reset or optimiser.zero):
+        with parts.part(Part.FORWARD_BACKWARD):
+            found = micro.accumulate(own, backward, reset or optimiser.zero)
+        for loss, clipped, tokens in found:
             sums = [sums[0] + loss * len(rows) / len(kept), sums[1] + clipped, sums[2] + tokens]
-        norms.append(optimiser.step(iteration))
-        if after_step is not None:
-            after_step()
+        with parts.part(Part.OPTIMISER):
+            norms.append(optimiser.step(iteration))
+            if after_step is not None:
+                after_step()
     loss, clipped, tokens = processes.numbers(sums)
     return {
         f"{adapter}_loss": loss, f"{adapter}_grad_norm": mean(norms), f"{adapter}_clipped": clipped / max(tokens, 1.0),

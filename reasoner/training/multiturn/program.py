@@ -18,6 +18,7 @@ from typing import Any
 from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.errors import TrainingError, UsageError
 from reasoner.ids import canonical, content_hash, file_hash
+from reasoner.onpolicy.parts import device_parts
 from reasoner.process.progress import report
 from reasoner.prompts.turns import load_turns
 from reasoner.records import Problem
@@ -102,8 +103,9 @@ class _Run:
     ) -> None:  # fmt: skip
         self._spec, self._config = spec, config
         self._loop = Loop(
-            config, spec.work, learned, processes, problems[0], problems[1], None, report, log, state=state
-        )
+            config, spec.work, learned, processes, problems[0], problems[1], None, report, log,
+            device_parts(learned.policy.device.type), state,
+        )  # fmt: skip
         self.metric = self._loop.metric
 
     def go(self) -> None:

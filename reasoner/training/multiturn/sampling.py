@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from reasoner.config.multiturn import MultiTurnConfig
-from reasoner.engines.protocol import EngineSettings
+from reasoner.engines.protocol import EngineSettings, PolicyEngine
 from reasoner.engines.start import open_engine
 from reasoner.environments import open_environment
 from reasoner.ids import derived_seed
 from reasoner.methods.multiturn.episode import FEEDBACK, SOLVER, Episode
 from reasoner.methods.multiturn.rollout import Advice, Rollouts
 from reasoner.methods.multiturn.speaker import PlainVoice, SampledVoice, Speaker, Voice
-from reasoner.onpolicy.opening import policy_settings
+from reasoner.onpolicy.opening import adapters_for, open_server, policy_settings
 from reasoner.onpolicy.parts import Parts
 from reasoner.onpolicy.sampler import OnPolicySampler
 from reasoner.prompts import ChatRenderer
@@ -91,8 +91,17 @@ def open_sampler(
 ) -> Iterator[Sampler]:
     """A sampler with its engine; both end with the block. Raises as `open_engine` and `open_environment`."""
     tokenizer = runtime.load_tokenizer(base)
-    settings = policy_settings(engine_of(config, base, adapters=True), 1, config.compute.one_card)
+    server, shared = config.compute.server, config.compute.shares_card
+    settings = policy_settings(engine_of(config, base, adapters=True), 1, shared)
     verify, templates = config.verify, load_turns(config.prompts)
+
+    def start() -> PolicyEngine:
+        if server.url:
+            return open_server(
+                server, replace(settings, options={**settings.options, "max_model_len": max_model_len})
+            )
+        return open_engine(settings, log=logs / "engine.log")
+
     with ExitStack() as stack:
         environment = stack.enter_context(
             open_environment(
@@ -101,11 +110,12 @@ def open_sampler(
         )
         policies = stack.enter_context(
             OnPolicySampler(
-                lambda: open_engine(settings, log=logs / "engine.log"),
+                start,
                 tokenizer,
                 max_model_len,
+                folder=adapters_for(server),
                 parts=parts,
-                share_card=config.compute.one_card,
+                share_card=shared,
             )
         )
         sampling = Sampling(config.temperature, max_tokens=config.max_tokens)
@@ -113,7 +123,7 @@ def open_sampler(
         writer = _writer(config, stack, solver, correction_base, logs)
 
         def rollouts(first: Speaker, second: Speaker | None) -> Rollouts:
-            made = Rollouts(environment, templates, first, second, show_error=config.show_error)
+            made = Rollouts(environment, templates, first, second, show_error=config.show_error, parts=parts)
             return stack.enter_context(made)
 
         training = rollouts(solver, writer)

@@ -1,18 +1,17 @@
 """What is known of a rollout's turns before the first update: log-probabilities of the policy and of the reference.
 
-From them come the KL of each turn, the reference that the loss needs, and the gate: the trainer must see the tokens as
-likely as the sampler did, or the ratio is not a ratio (METHODS 1.3.3).
+From them come the KL of each turn, the reference that the loss needs, and what the gate compares.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reasoner.errors import TrainingError
 from reasoner.methods.multiturn import losses
 from reasoner.methods.multiturn.episode import Episode, Kind, Turn
 from reasoner.methods.multiturn.metrics import mean
-from reasoner.training.multiturn.batching import pieces
+from reasoner.onpolicy.memory import MicroBatches
+from reasoner.training.multiturn.batching import longest_first
 from reasoner.training.multiturn.policy import Policy
 
 Key = tuple[int, Kind]
@@ -21,11 +20,13 @@ Key = tuple[int, Kind]
 
 @dataclass(frozen=True)
 class Scored:
-    """KL (k1, summed over tokens) of every turn, in every process; the reference's log-probabilities [T] of this
-    process's rows; the gate's numbers over all turns."""
+    """KL (k1, summed over tokens) of every turn, in every process; log-probabilities [T] of this process's rows by the
+    reference, by the sampler and by the trainer; the gate's numbers over all turns."""
 
     kl: Mapping[Key, float]
     reference: Mapping[Key, Any]
+    sampler: Mapping[Key, Sequence[float]]
+    trainer: Mapping[Key, Sequence[float]]
     difference: float
     """Mean absolute difference of log-probability a token between sampler and trainer."""
     ratio: float
@@ -75,58 +76,74 @@ def turns_of(episodes: Sequence[Episode]) -> dict[Key, Turn]:
 
 
 def score(
-    policy: Policy, turns: Mapping[Key, Turn], temperature: float, size: int, processes: Processes
+    policy: Policy, turns: Mapping[Key, Turn], temperature: float, micro: MicroBatches, processes: Processes
 ) -> Scored:
-    """Score every turn under its own adapter and under the reference, `size` turns at a time.
+    """Score every turn under its own adapter and under the reference, in micro-batches that fit the memory.
 
-    A turn of a writer that is not trained is the reference's own: its KL is 0 and it says nothing of the gate.
+    A turn of a writer that is not trained is the reference's own: its KL is 0 and it says nothing of the gate. Raises
+    TrainingError where a single turn does not fit.
     """
-    import torch
-
     keys = [key for key, turn in turns.items() if turn.token_ids and key[1].policy in policy.adapters]
     kl = [0.0] * len(keys)
     reference: dict[Key, Any] = {}
+    trainer: dict[Key, Sequence[float]] = {}
     sums = [0.0] * 4  # |difference|, ratio, entropy, tokens
     lengths = [len(turns[key].prompt_ids) + len(turns[key].token_ids) for key in keys]
     for adapter in sorted({key[1].policy for key in keys}):
         rows = [i for i, (row, kind) in enumerate(keys) if processes.owns(row) and kind.policy == adapter]
-        for piece in pieces(rows, lengths, size):
-            batch = [turns[keys[i]] for i in piece]
-            pairs = [(t.prompt_ids, t.token_ids) for t in batch]
-            with torch.no_grad():
-                with policy.speaking(adapter):
-                    own = policy.logprobs(pairs, temperature)
-                with policy.speaking(None):
-                    base = policy.logprobs(pairs, temperature)
-            sampled = padded([t.logprobs for t in batch], own.mask)
-            found = losses.sequence_kl(own.logp, base.logp, own.mask)
-            for i, turn, value, ref in zip(piece, batch, found.tolist(), base.logp, strict=True):
-                kl[i] = value
-                reference[keys[i]] = ref[: len(turn.token_ids)].cpu()
-            gap = (own.logp - sampled) * own.mask
-            parts = (gap.abs().sum(), (gap.exp() * own.mask).sum(), own.entropy.sum(), own.mask.sum())
-            sums = [total + float(part) for total, part in zip(sums, parts, strict=True)]
+
+        def compute(piece: Sequence[int], _: float, adapter: str = adapter) -> "_Piece":
+            return _piece(policy, adapter, [turns[keys[i]] for i in piece], temperature)
+
+        order = longest_first(rows, lengths)
+        # A pass that is begun anew has left nothing behind: its pieces are taken when all of them are there.
+        done = micro.accumulate(order, compute, lambda: None)
+        for piece in done:
+            sums = [total + part for total, part in zip(sums, piece.sums, strict=True)]
+        found = [row for piece in done for row in piece.rows]
+        for i, (value, base, own) in zip(order, found, strict=True):
+            kl[i], reference[keys[i]], trainer[keys[i]] = value, base, own
     difference, ratio, entropy, tokens = processes.numbers(sums)
     tokens = max(tokens, 1.0)
     whole = dict(zip(keys, processes.numbers(kl), strict=True))
     return Scored(
         {key: whole.get(key, 0.0) for key in turns},
         reference,
+        {key: turns[key].logprobs for key in trainer},
+        trainer,
         difference / tokens,
         ratio / tokens,
         entropy / tokens,
     )
 
 
-def check_gate(scored: Scored, max_difference: float, max_ratio: float, step: int) -> None:
-    """Raises TrainingError where trainer and sampler disagree on what was sampled."""
-    if scored.difference <= max_difference and abs(scored.ratio - 1.0) <= max_ratio:
-        return
-    raise TrainingError(
-        f"iteration {step}: sampler and trainer disagree on the sampled tokens (mean difference of log-probability "
-        f"{scored.difference:.4f}, at most {max_difference:g}; mean ratio {scored.ratio:.4f}, within {max_ratio:g} of "
-        "1): serve and train in one precision, or raise max_logprob_difference"
-    )
+@dataclass(frozen=True)
+class _Piece:
+    """A scored micro-batch: KL and log-probabilities [T] by the reference and by the trainer of each turn; sums over
+    tokens of |difference|, ratio, entropy and 1."""
+
+    rows: list[tuple[float, Any, list[float]]]
+    sums: list[float]
+
+
+def _piece(policy: Policy, adapter: str, batch: Sequence[Turn], temperature: float) -> _Piece:
+    import torch
+
+    pairs = [(t.prompt_ids, t.token_ids) for t in batch]
+    with torch.no_grad():
+        with policy.speaking(adapter):
+            own = policy.logprobs(pairs, temperature)
+        with policy.speaking(None):
+            base = policy.logprobs(pairs, temperature)
+    sampled = padded([t.logprobs for t in batch], own.mask)
+    found = losses.sequence_kl(own.logp, base.logp, own.mask).tolist()
+    rows = [
+        (value, ref[: len(turn.token_ids)].cpu(), seen[: len(turn.token_ids)])
+        for turn, value, ref, seen in zip(batch, found, base.logp, own.logp.tolist(), strict=True)
+    ]
+    gap = (own.logp - sampled) * own.mask
+    parts = (gap.abs().sum(), (gap.exp() * own.mask).sum(), own.entropy.sum(), own.mask.sum())
+    return _Piece(rows, [float(part) for part in parts])
 
 
 def padded(rows: Sequence[Sequence[float]], like_BT: Any) -> Any:

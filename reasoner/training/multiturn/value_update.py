@@ -1,7 +1,7 @@
 """The value network's part of an iteration of MLMT: values of a rollout's states, their regression, full-grad."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from reasoner.config.multiturn import MultiTurnConfig
@@ -10,6 +10,7 @@ from reasoner.methods.multiturn import mlmt
 from reasoner.methods.multiturn.episode import FEEDBACK, Episode
 from reasoner.methods.multiturn.metrics import explained_variance, mean
 from reasoner.methods.multiturn.mlmt import Values
+from reasoner.onpolicy.parts import Part, Parts
 from reasoner.training.multiturn.batching import pieces, steps
 from reasoner.training.multiturn.parts import Learned
 from reasoner.training.multiturn.policy_update import Extra, settings_of
@@ -26,13 +27,15 @@ class ValueUpdate:
     episodes: Sequence[Episode]
     states: Sequence[State]
     processes: Processes
+    parts: Parts = field(default_factory=Parts)
 
     def __post_init__(self) -> None:
         assert self.learned.value is not None
         self._network: ValueNetwork = self.learned.value
         self._size = self.config.batch_size
         self._own = [i for i in range(len(self.states)) if self.processes.owns(i)]
-        items = self._network.prepare([self.states[i] for i in self._own], self._size)
+        with self.parts.part(Part.LOGPROBS):
+            items = self._network.prepare([self.states[i] for i in self._own], self._size)
         self._rewards = [float(e.r2 or 0.0) for e in self.episodes]
         self._network.fit(items, self.processes.sum, mean(self._rewards))
         self._items = dict(zip(self._own, items, strict=True))
@@ -49,7 +52,8 @@ class ValueUpdate:
 
     def _columns(self) -> list[list[float]]:
         table = [[0.0] * len(self.states) for _ in range(3)]
-        found = evaluate(self._network, [self._items[i] for i in self._own], self._size)
+        with self.parts.part(Part.LOGPROBS):
+            found = evaluate(self._network, [self._items[i] for i in self._own], self._size)
         for row, values in zip(self._own, found, strict=True):
             for column, value in enumerate(values):
                 table[column][row] = value
@@ -65,12 +69,14 @@ class ValueUpdate:
                 len(self.states), None, derived_seed(self.config.seed, "value", iteration, step)
             ):
                 own = [i for i in rows if i in self._items]
-                for piece in pieces(own, [1] * len(self.states), self._size):
-                    loss = self._loss(self._network([self._items[i] for i in piece]), piece)
-                    loss = loss * (len(piece) / len(self.states))
-                    loss.backward()
-                    total += float(loss.detach())
-            norms.append(optimiser.step(iteration))
+                with self.parts.part(Part.FORWARD_BACKWARD):
+                    for piece in pieces(own, [1] * len(self.states), self._size):
+                        loss = self._loss(self._network([self._items[i] for i in piece]), piece)
+                        loss = loss * (len(piece) / len(self.states))
+                        loss.backward()
+                        total += float(loss.detach())
+            with self.parts.part(Part.OPTIMISER):
+                norms.append(optimiser.step(iteration))
             if step == 0:
                 (first,) = self.processes.numbers([total])
         return {"value_loss": first, "value_grad_norm": mean(norms)}

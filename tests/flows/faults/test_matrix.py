@@ -24,15 +24,27 @@ from tests.flows.faults.worlds import SECONDS, World
 
 pytestmark = [pytest.mark.flows, pytest.mark.crash, pytest.mark.timeout(2 * SECONDS)]
 
-SPARE = {"smart": 24 << 20, "smart-later": 24 << 20, "planner": 64 << 20, "multiturn": 64 << 20}
+SPARE = {
+    "smart": 24 << 20,
+    "smart-later": 24 << 20,
+    "smart-grpo": 64 << 20,
+    "planner": 64 << 20,
+    "multiturn": 64 << 20,
+}
 """Bytes that are free on the small disk before it is filled."""
 LINES = 14
 """A failed child's last lines stand below the line that tells of it."""
 
 
 def parameters() -> list[Any]:
+    """Cells of one world stay with one of several test processes: each process makes the worlds that it needs."""
     return [
-        pytest.param(cell, id=cell.name, marks=() if cell.short else pytest.mark.faults) for cell in CELLS
+        pytest.param(
+            cell,
+            id=cell.name,
+            marks=[pytest.mark.xdist_group(cell.world), *([] if cell.short else [pytest.mark.faults])],
+        )
+        for cell in CELLS
     ]
 
 

@@ -96,6 +96,13 @@ def make_smart(folder: Path, epochs: int = 1) -> list[str]:
     return ["run", "smart-demo", *settings(make_model(folder / "model"), *small)]
 
 
+def make_smart_grpo(folder: Path) -> list[str]:
+    """SMART with GRPO after its only epoch: a tiny model that answers, and steps enough for four reports."""
+    from tests.flows.test_smart_grpo import GRPO, overrides_of
+
+    return ["run", "smart-demo", *overrides_of(folder), *GRPO, "grpo.max_steps=12"]
+
+
 def make_planner(folder: Path) -> list[str]:
     """A tiny model that has learnt to plan: warm start and GRPO, with the engine in a process of its own.
 
@@ -117,8 +124,8 @@ def make_multiturn(folder: Path) -> list[str]:
 
 
 MAKERS: dict[str, Callable[[Path], list[str]]] = {
-    "smart": make_smart, "smart-later": lambda folder: make_smart(folder, 2), "planner": make_planner,
-    "multiturn": make_multiturn,
+    "smart": make_smart, "smart-later": lambda folder: make_smart(folder, 2), "smart-grpo": make_smart_grpo,
+    "planner": make_planner, "multiturn": make_multiturn,
 }  # fmt: skip
 
 

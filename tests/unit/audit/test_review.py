@@ -43,14 +43,6 @@ GIVEN = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def sandbox() -> Sandbox:
-    try:
-        return Sandbox.detect()
-    except SandboxUnavailableError as error:
-        pytest.skip(str(error))
-
-
 def run_of(tmp_path: Path, given: list[dict[str, Any]]) -> Any:
     built = Built(tmp_path / "home")
     rows = [one if one["strategy"] else one | {"strategy": None} for one in given]

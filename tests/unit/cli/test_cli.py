@@ -13,10 +13,12 @@ from tests.unit.audit.build import IDS, Built, solution
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def reasoner(*arguments: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def reasoner(
+    *arguments: str, home: Path, at: Path = ROOT, **environment: str
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from flows.cli import main; main()", *arguments]
     env = {**os.environ, "REASONER_HOME": str(home), "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=at, timeout=300)
 
 
 def test_help_lists_the_commands_and_loads_nothing_heavy(tmp_path: Path) -> None:
@@ -85,6 +87,8 @@ def test_importing_every_room_loads_no_torch() -> None:
         (["lineage", "no-such-model"], 2, "no run 'no-such-model'"),
         (["gc", "--keep-days", "-1"], 2, "keep-days"),
         (["audit-rewards", "x", "--limit", "0"], 2, "limit"),
+        (["up", "--port", "99999"], 2, "65535"),
+        (["plan", "nightly"], 2, "has no plan"),
     ],
 )
 def test_wrong_usage_is_a_line_and_status_2(

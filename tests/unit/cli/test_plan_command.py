@@ -11,8 +11,10 @@ import pytest
 
 from flows.commands import plan as command
 from flows.commands.pipelines import find
+from flows.commands.run import predicted
 from reasoner.config.compose import names
 from reasoner.config.kinds import method_of
+from reasoner.errors import UsageError
 from reasoner.home import Home
 from tests.unit.cli.test_cli import reasoner
 
@@ -41,6 +43,13 @@ def test_the_other_pipelines_are_planned_too(tmp_path: Path, name: str) -> None:
     assert all(step["state"] == "to run" for step in row["steps"])
     unknown = [s["label"] for s in row["steps"] if "no estimate for this stage" in s["estimate"]["notes"]]
     assert not unknown
+
+
+@pytest.mark.parametrize("name", ["nightly", "publish"])
+def test_what_trains_nothing_has_no_plan_and_runs_without_one(tmp_path: Path, name: str) -> None:
+    assert predicted(name, [], Home(tmp_path)) is None
+    with pytest.raises(UsageError, match="has no plan"):
+        command.make(name, [], Home(tmp_path))
 
 
 def test_every_stage_has_an_estimate() -> None:

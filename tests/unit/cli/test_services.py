@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.commands import processes, run, services
+from flows.commands import deploying, processes, run, services
 from flows.commands.processes import Service
 from reasoner.errors import InfrastructureError, UsageError
 from reasoner.home import Home
@@ -81,3 +81,11 @@ def test_what_a_service_says_is_redacted_and_its_file_may_be_an_old_one(
     assert processes.read(home) == [] and processes.read_url(home) is None
     (home.path / "services.json").write_text("{torn")
     assert processes.read(home) == []
+
+
+def test_a_deployment_that_fails_is_told_by_the_line_that_says_why() -> None:
+    framed = "  + Exception Group Traceback\n    | httpx.ConnectError: all attempts failed\n    +--------\n"
+    assert (
+        deploying.last_line(framed + "An exception occurred.\n") == "httpx.ConnectError: all attempts failed"
+    )
+    assert deploying.last_line("") == "no word of it"

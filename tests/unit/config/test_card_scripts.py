@@ -13,6 +13,7 @@ import pytest
 
 from reasoner.config.base import Section
 from reasoner.config.compose import load
+from reasoner.config.data import SourceConfig
 from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.config.planner import PlannerConfig
 from reasoner.config.smart import SmartConfig
@@ -50,6 +51,87 @@ def test_multiturn(tmp_path: Path, small: str) -> None:
 
 
 @pytest.mark.parametrize("small", ["", "1"])
+@pytest.mark.parametrize("part", ["code", "math"])
+def test_three_arms_differ_in_their_feedback_alone(tmp_path: Path, small: str, part: str) -> None:
+    """Wrong if fixed feedback is trained, comes from a sentence, or is learnt from with other settings."""
+    none, fixed, learned = (
+        next(
+            iter(
+                configs(
+                    shown("multiturn.sh", tmp_path, SMALL=small, RUNS=name, STEPS="8"), MultiTurnConfig
+                ).values()
+            )
+        )
+        for name in (f"score-{part}", f"fixed-{part}", f"rl-guided-{part}")
+    )
+    arms = [(c.use_smart_corrections, c.train_guidance_model, c.guided) for c in (none, fixed, learned)]
+    assert arms == [(False, False, False), (True, False, False), (True, True, True)]
+    assert [c.method for c in (none, fixed, learned)] == ["score", "score", "rl_guided"]
+    own = {
+        "use_smart_corrections",
+        "train_guidance_model",
+        "method",
+        "agent_type",
+        "guidance_lr",
+        "guidance_reward",
+    }
+    same = [c.model_dump(exclude=own) for c in (none, fixed, learned)]
+    assert same[0] == same[1] == same[2] and none.steps == 8
+
+
+def test_multiturn_takes_settings_too_and_they_come_last(tmp_path: Path) -> None:
+    found = configs(
+        shown("multiturn.sh", tmp_path, RUNS="mlmt-code", STEPS="8", SETTINGS_TOO="lm_lr=1e-6  seed=3"),
+        MultiTurnConfig,
+    )
+    assert (found["mlmt-code"].lm_lr, found["mlmt-code"].seed) == (1e-6, 3)
+
+
+def test_multiturn_names_the_runs_that_there_are(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["bash", str(CARD / "multiturn.sh"), str(tmp_path), str(tmp_path), str(tmp_path / "out")],
+        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "SHOW": "1", "RUNS": "fixd-code"},
+    )  # fmt: skip
+    assert done.returncode == 2 and "no run fixd-code" in done.stderr
+
+
+def test_changed_settings_are_a_run_whose_steps_are_measured_anew(tmp_path: Path) -> None:
+    """A Python that writes the times of a training whose steps take as many seconds as its `seed`."""
+    python = tmp_path / "python"
+    python.write_text(
+        f"""#!/bin/bash
+[ "$1" = -m ] || exec {sys.executable} "$@"
+echo "$*" >>"{tmp_path}/asked"
+[ "$4" = --config-name ] || exit 0
+for word in "$@"; do case $word in seed=*) seconds=${{word#seed=}} ;; hydra.run.dir=*) folder=${{word#*=}} ;; esac; done
+mkdir -p "$folder/logs"
+row="{{\\"wall\\": $seconds, \\"validate\\": 0, \\"checkpoint\\": 0}}"
+for _ in 1 2 3 4; do echo "$row"; done >"$folder/logs/times-work.jsonl"
+"""
+    )
+    python.chmod(0o755)
+    out = tmp_path / "out"
+
+    def run(too: str) -> list[str]:
+        """What the script asks Python for: measurements and runs, with the steps of stage I."""
+        (tmp_path / "asked").unlink(missing_ok=True)
+        given = {"PYTHON": str(python), "RUNS": "fixed-code", "SETTINGS_TOO": too, "SEED": "10"}
+        subprocess.run(
+            ["bash", str(CARD / "multiturn.sh"), str(tmp_path), str(tmp_path), str(out)],
+            capture_output=True, text=True, cwd=tmp_path, check=True,
+            env={**os.environ, **given, "REASONER_HOME": str(tmp_path / "home")},
+        )  # fmt: skip
+        asked = [line.split() for line in (tmp_path / "asked").read_text().splitlines()]
+        return [f"{w[2]} {next(x for x in w if x.startswith('stage1_steps='))}" for w in asked]
+
+    measured = "train stage1_steps=2"
+    assert run("") == [measured, "run stage1_steps=24"], "480 s hold 48 steps of 10 s"
+    assert run("seed=20") == [measured, "run stage1_steps=12"]
+    assert run("") == ["run stage1_steps=24"] and run(" seed=20 ") == ["run stage1_steps=12"], "measured once"
+    assert len(list(out.glob("fixed-code*.steps"))) == 2
+
+
+@pytest.mark.parametrize("small", ["", "1"])
 def test_planner(tmp_path: Path, small: str) -> None:
     found = configs(
         shown("planner.sh", tmp_path, SMALL=small, RUNS="planner-sft planner-grpo"), PlannerConfig
@@ -59,6 +141,12 @@ def test_planner(tmp_path: Path, small: str) -> None:
     assert grpo.grpo.max_steps == (3 if small else 100) and grpo.sft.enabled
     assert grpo.data.evaluation["gsm8k"].kind == "file"
     assert grpo.data.evaluation["gsm8k"].limit == (4 if small else None), "all of the test, once"
+
+
+def test_the_planner_is_asked_math_where_the_file_is(tmp_path: Path) -> None:
+    (tmp_path / "math500.jsonl").touch()
+    sets = configs(shown("planner.sh", tmp_path), PlannerConfig)["planner-grpo"].data.evaluation
+    assert set(sets) == {"gsm8k", "math500"} and sets["math500"].path == str(tmp_path / "math500.jsonl")
 
 
 def test_it_says_how_it_is_called(tmp_path: Path) -> None:
@@ -131,6 +219,25 @@ def test_smart(tmp_path: Path, small: str) -> None:
         assert config.train.save_steps <= 50, "a deadline that cuts a training loses little of it"
         assert small or (config.data.pool["gsm8k"].limit == 2500 and config.few_shot.layout == "chat")
         assert small or {(t.batch_size, t.grad_accum) for t in map(config.train_for, (1, 2))} == {(32, 1)}
+
+
+@pytest.mark.parametrize("small", ["", "1"])
+def test_further_sets_are_evaluated_where_their_files_are(tmp_path: Path, small: str) -> None:
+    for name in ("svamp", "mawps_multiarith"):
+        (tmp_path / f"{name}.jsonl").touch()
+
+    def evaluated(**environment: str) -> dict[str, SourceConfig]:
+        found = shown("smart.sh", tmp_path, SMALL=small, RUNS=RUNS, **environment)
+        return configs(found, SmartConfig)["smart-epoch2"].data.evaluation
+
+    sets = evaluated()
+    assert set(sets) == {"gsm8k", "svamp", "multiarith"}, "asdiv.jsonl is not there"
+    assert sets["svamp"].path == str(tmp_path / "svamp.jsonl")
+    assert sets["multiarith"].path == str(tmp_path / "mawps_multiarith.jsonl")
+    assert all(one.kind == "file" and one.limit == (4 if small else None) for one in sets.values())
+    assert sets["svamp"].columns.question == ("Body", "Question"), "as in configs/data/source"
+    assert list(evaluated(SETS="")) == ["gsm8k"] and set(evaluated(SETS="svamp")) == {"gsm8k", "svamp"}
+    assert small or not evaluated(TUNE="1"), "settings are chosen without any test set"
 
 
 @pytest.mark.parametrize("environment", [{}, {"LIMIT": "1000"}, {"SMALL": "1"}])

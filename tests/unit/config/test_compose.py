@@ -52,6 +52,13 @@ def test_overrides_arrive_by_their_dotted_names() -> None:
     assert load("data.pool.word_problems.limit=300").data.pool["word_problems"].limit == 300
 
 
+def test_a_further_data_set_is_taken_from_its_file() -> None:
+    config = load("+data/source@data.evaluation.svamp=svamp", "data.evaluation.svamp.path=mine.jsonl")
+    svamp = config.data.evaluation["svamp"]
+    assert (svamp.kind, svamp.path, svamp.columns.answer) == ("file", "mine.jsonl", "Answer")
+    assert load("data/source@data.evaluation.asdiv=asdiv").data.evaluation["asdiv"].max_unreadable == 0.1
+
+
 def test_later_epochs_may_train_otherwise() -> None:
     config = load("train.lr=1e-3", "train_later={lr: 2e-4}")
     assert config.train_for(1).lr == 1e-3 and config.train_for(2).lr == 2e-4
@@ -69,12 +76,15 @@ def test_later_epochs_may_train_otherwise() -> None:
         ("train.lr=-1", "greater than 0"),
         ("train.lr=fast", "number"),
         ("epochs=0", "greater than or equal to 1"),
+        ("epochs=x", ": epochs: Input should be a valid integer"),
         ("few_shot.strategies=[cot,pott]", "'cot', 'sub' or 'pot'"),
         ("model=smolm2", "Did you mean 'smollm2'"),
         ("model.path=", "at least 1 character"),
         ("data.held_out=0", "no evaluation questions"),
         ("data.held_out=0.95", "below 1"),
         ("nonsense", "key=value"),
+        ("+data/source@data.evaluatoin.svamp=svamp", "Did you mean 'data.evaluation'?"),
+        ("+data/source@data.evaluation.svamp=svmp", "Did you mean 'svamp'?"),
         ("data=file", "data.pool.mine.path"),
         ("engine.options={script: ???}", "configuration"),
     ],

@@ -8,7 +8,7 @@ from reasoner.config.smart import SmartConfig
 
 
 @pytest.mark.parametrize("cards", [2, 4, 8])
-@pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
+@pytest.mark.parametrize("sharding", ["ddp", "fsdp", "deepspeed"])
 def test_several_cards_leave_the_effective_batch(sharding: str, cards: int) -> None:
     one = load("smart-epoch2", ["compute=gpu80gb"], SmartConfig)
     many = load("smart-epoch2", [f"compute={sharding}{cards}"], SmartConfig)

@@ -24,6 +24,7 @@ def test_the_originals_names(name):
         config.problems.train.path
         == {"math": "dataset/MATH.csv", "code": "dataset/mbpp_filtered.csv"}[config.env_type]
     )
+    assert config.problems.seed == {"math": 42, "code": 0}[config.env_type]
     guided = name.startswith(("bi_level", "rl_guided"))
     assert config.train_guidance_model is guided and config.guided is guided
     assert config.mode == ("full-grad" if name.startswith("bi_level") else "")

@@ -54,6 +54,7 @@ def test_variants_are_the_same_run_with_other_words() -> None:
         (["control=rtf"], "rtf"),
         (["epochs=0"], "epochs"),
         (["epochs=forever"], "until-converged"),
+        (["epochs=until-converged", "data.validation=0"], "goes by validation questions.*converged_on=pool"),
         (["control=given_solutions", "epochs=2"], "nothing for a second epoch"),
         (["epoch2.turn2=refused"], "untried"),
     ],
@@ -67,6 +68,7 @@ def test_until_converged() -> None:
     config = load("epochs=until-converged", "max_epochs=4", "min_delta=0.01", "converged_on=pool")[0]
     assert (config.epochs, config.max_epochs, config.min_delta) == ("until-converged", 4, 0.01)
     assert config.train_for(3).lr == config.train_for(2).lr
+    assert load("epochs=until-converged", "converged_on=pool", "data.validation=0")
 
 
 def test_one_of_a_group_can_be_left_out() -> None:

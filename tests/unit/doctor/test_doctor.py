@@ -162,11 +162,8 @@ def test_a_full_disk_is_missing_and_a_small_one_a_note(
 # --- the sandbox
 
 
+@pytest.mark.usefixtures("sandbox")
 def test_every_wall_of_the_sandbox_is_told() -> None:
-    try:
-        Sandbox.detect()
-    except SandboxUnavailableError as error:
-        pytest.skip(str(error))
     checks = list(isolation.sandbox())
     assert checks[0].name == "backend" and checks[0].detail.startswith("namespaces")
     assert {"no network", "no loopback", "limit of memory", "nothing outlives it"} <= {c.name for c in checks}

@@ -28,14 +28,15 @@ DIES_AT_START = EngineSettings(
 def gone(pid: int, within: float) -> bool:
     """Whether the process ends (or is a zombie) within so many seconds."""
     end = time.monotonic() + within
-    while time.monotonic() < end:
+    while True:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":
                 return True
         except OSError:
             return True
+        if time.monotonic() > end:
+            return False
         time.sleep(0.02)
-    return False
 
 
 def unusable(engine: RemoteEngine, within: float) -> bool:
@@ -66,17 +67,17 @@ def test_every_request_is_answered_once_and_adapters_arrive(tmp_path: Path) -> N
 
 
 def test_completions_come_as_they_finish_and_an_early_end_leaves_the_engine_usable(tmp_path: Path) -> None:
-    engine = RemoteEngine(scripted(delay=0.05), log=tmp_path / "log")
+    engine = RemoteEngine(scripted(delay=0.3), log=tmp_path / "log")
     start = time.monotonic()
     answers = engine.generate([request(problem=str(i)) for i in range(200)])
     assert next(answers)[0] == 0
-    assert time.monotonic() - start < 5  # all of them take 10 s
+    assert time.monotonic() - start < 30  # all of them take 60 s
     with pytest.raises(EngineError, match="finish or close that iterator"):
         next(engine.generate([request()]))
     answers.close()  # type: ignore[attr-defined]
     again = list(engine.generate([request("after", index=9)]))
     assert [(i, c.text) for i, c in again] == [(0, "after #9 @")]
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
     engine.close()
 
 
@@ -180,7 +181,7 @@ def test_the_engine_dies_with_a_killed_parent(tmp_path: Path) -> None:
     assert not gone(pid, 0.3)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    assert gone(pid, 1.0)
+    assert gone(pid, 10)
     parent.stdout.close()
 
 

@@ -186,6 +186,12 @@ def test_the_suite_in_the_background_of_a_shell_still_interrupts(tmp_path: Path)
     assert done.returncode == 0 and "mixed.json (came to its limit" in done.stdout, done.stdout + done.stderr
 
 
+def test_the_suite_on_a_processor_fits_ten_minutes() -> None:
+    """All limits together, and what the last one gets to write what it has."""
+    suite = program("suite")
+    assert sum(bench.limit for bench in suite.CPU) <= suite.SECONDS["cpu"] <= 600 - suite.GRACE
+
+
 def test_the_suite_names_options_that_there_are() -> None:
     suite = program("suite")
     known: dict[str, str] = {}

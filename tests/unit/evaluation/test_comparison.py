@@ -14,6 +14,7 @@ from reasoner.evaluation.words import lines, sentence
 from reasoner.home import Home
 from reasoner.statistics import holm, mcnemar_exact
 from reasoner.statistics.bootstrap import cluster_test
+from tests.support.report_runs import Runs
 
 
 def rows(name: str, scores: list[bool | None], dataset: str = "sums") -> Answered:
@@ -128,6 +129,14 @@ def test_files_are_found_and_unknown_words_are_told(tmp_path: Path) -> None:
     assert len(find(str(file), home).sets[""]) == 4
     with pytest.raises(UsageError, match=r"no run 'nothing'.*evaluation/DIGEST"):
         find("nothing", home)
+
+
+@pytest.mark.parametrize(("pipeline", "right"), [("mlmt-math", 6), ("archer-math", 2)])
+def test_a_multi_turn_run_is_its_trained_turn(tmp_path: Path, pipeline: str, right: int) -> None:
+    """ArCHer trains turn 1, the others end with turn 2."""
+    run = Runs(tmp_path).multiturn(8, pipeline=pipeline)
+    (found,) = find(f"{run}@trained", Home(tmp_path)).sets.values()
+    assert [answers.scores for answers in found.values()].count([1.0]) == right and len(found) == 8
 
 
 def test_degenerate_clusters_do_not_pass_for_evidence() -> None:

@@ -90,13 +90,15 @@ def test_a_finished_run_and_a_release_keep_what_they_reach(
 ) -> None:
     kept, released, lost = (built.chain(seed=n) for n in (1, 2, 3))
     built.run(1, kept)
-    (built.home.path / "releases.json").write_text(json.dumps({"best": {"artifact": released[-1].digest}}))
+    book = {"schema": 1, "releases": [{"name": "best", "model": released[-1].to_row()}]}
+    (built.home.path / "releases.json").write_text(json.dumps(book))
     results = {path.name for path in built.home.results.iterdir()}
     age(built.home)
     before = sum(p.stat().st_size for p in built.home.path.rglob("*") if p.is_file())
 
     would = gc(capsys, dry_run=True)
     assert there(built) == digests(kept + released + lost), "a dry run removes nothing"
+    assert would["kept"]["releases"] == ["best"]
     done = gc(capsys)
     assert done["removed"] == would["removed"] and done["bytes"] == would["bytes"]
     assert there(built) == digests(kept + released)
@@ -227,9 +229,10 @@ def test_a_ledger_goes_with_its_model(built: Built, capsys: pytest.CaptureFixtur
         assert len(ledger) == 1
 
 
-def test_releases_that_cannot_be_read_stop_everything(built: Built) -> None:
+@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"releases": [{}]}'])
+def test_releases_that_cannot_be_read_stop_everything(built: Built, text: str) -> None:
     refs = built.chain()
-    (built.home.path / "releases.json").write_text("{")
+    (built.home.path / "releases.json").write_text(text)
     age(built.home)
     with pytest.raises(DataError, match=r"releases\.json"):
         collect(dry_run=False, keep_days=0, as_json=False)

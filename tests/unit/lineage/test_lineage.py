@@ -11,8 +11,10 @@ import pytest
 
 from flows.commands.lineage import tell
 from reasoner.errors import UsageError
+from reasoner.lineage import journal
 from reasoner.lineage.find import find_model
 from reasoner.lineage.known import Known
+from reasoner.lineage.lines import lines
 from reasoner.lineage.tree import Node, tree
 from tests.unit.lineage.build import Built, run_id
 
@@ -75,6 +77,15 @@ def test_a_run_is_told_its_own_inputs_though_another_came_to_the_same_content(bu
     )
 
 
+def test_a_run_tells_the_code_that_made_its_model_and_when(built: Built) -> None:
+    refs = built.chain()
+    folder = built.run(1, refs, state=journal.CACHED)
+    ref, calls = find_model(folder.name, built.home, Known(built.store))
+    told = list(lines(tree(ref, Known(built.store, calls))))
+    assert told[-1] == "code        abc torch 2.13.0"
+    assert told[0].endswith(built.store.manifest(ref).created[:19])
+
+
 def test_an_unfinished_run_is_asked_for_its_last_model(built: Built) -> None:
     refs = built.chain()
     folder = built.run(1, refs[:6], done=False)
@@ -96,10 +107,10 @@ def test_what_is_gone_is_said(built: Built, capsys: pytest.CaptureFixture[str]) 
 def test_the_page_and_its_json(built: Built, capsys: pytest.CaptureFixture[str]) -> None:
     refs = built.chain(seed=5)
     tell(refs[-1].digest, as_json=False, full=False)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"merge epoch 1  model {refs[-1].digest[:12]}")
-    assert any("(as above)" in line for line in lines) and max(map(len, lines)) <= 111
-    assert "seeds       5" in lines and any(line.startswith("code        abc torch 2.13.0") for line in lines)
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith(f"merge epoch 1  model {refs[-1].digest[:12]}")
+    assert any("(as above)" in line for line in told) and max(map(len, told)) <= 111
+    assert "seeds       5" in told and any(line.startswith("code        abc torch 2.13.0") for line in told)
     tell(refs[-1].digest, as_json=True, full=False)
     row = json.loads(capsys.readouterr().out)
     assert row["stage"] == "merge" and {i["argument"] for i in row["inputs"]} == {

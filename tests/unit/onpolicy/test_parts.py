@@ -33,6 +33,10 @@ def test_an_inner_part_is_not_counted_in_the_outer_one() -> None:
         "time/forward_backward": 10, "time/logprobs": 20, "time/other": 33, "time/wall": 63,
     }  # fmt: skip
     assert parts.take() == {}
+    with parts.part(Part.LOGPROBS):
+        clock.now += 1
+    parts.take()
+    assert parts.whole.parts == {"forward_backward": 10, "logprobs": 21} and parts.whole.wall == 64
 
 
 def test_a_part_that_fails_is_counted_and_closed() -> None:

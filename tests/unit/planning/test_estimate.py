@@ -2,10 +2,10 @@
 
 import pytest
 
-from reasoner.config.smart import EngineConfig
-from reasoner.planning import calibration, device
+from reasoner.config.smart import EngineConfig, PromptConfig, SmartGrpoConfig
+from reasoner.planning import calibration, device, smart
 from reasoner.planning.architecture import KNOWN
-from reasoner.planning.calibration import SECONDS, Speed
+from reasoner.planning.calibration import SECONDS, Calibration, Speed
 from reasoner.planning.estimate import Scene, Tokens
 from reasoner.planning.roofline import ON_CPU, ON_CPU_BF16
 from reasoner.prompts import load_exemplars
@@ -46,8 +46,28 @@ def test_only_the_first_engine_reads_its_libraries_from_the_disk() -> None:
     starts = [cpu.started(model, engine) for model in (first, first, second, third)]
     cold, warm = SECONDS["engine-vllm-cpu"], SECONDS["engine-vllm-cpu-again"]
     assert starts == [cold, 0.0, warm, warm] and warm < cold
-    card = scene("h100")
-    assert [card.started(model, engine) for model in (first, second)] == [SECONDS["engine-vllm"]] * 2
+    card, eager = scene("h100"), EngineConfig(kind="vllm", options={"enforce_eager": True})
+    cold, warm = SECONDS["engine-vllm"], SECONDS["engine-vllm-again"]
+    assert [card.started(model, eager) for model in (first, first, second)] == [
+        cold,
+        0.0,
+        warm,
+    ] and warm < cold
+
+
+def test_a_card_s_engine_takes_longer_to_capture_graphs_and_to_compile() -> None:
+    whole = {"compilation_config": {"mode": 0, "cudagraph_mode": "FULL"}}
+    engines = [EngineConfig(kind="vllm", options=o) for o in ({"enforce_eager": True}, whole, {})]
+    eager, captured, compiled = (scene("h100").started(models()[0], engine) for engine in engines)
+    assert (captured - eager, compiled - captured) == (SECONDS["graphs"], SECONDS["compilation"])
+
+
+def test_a_measured_start_is_taken_as_it_is() -> None:
+    """Its engine had the graphs of the configuration; wrong if they are counted once more."""
+    h100, engine = device.find("h100"), EngineConfig(kind="vllm")
+    measured = Calibration(h100, "2026-01-01T00:00", {}, seconds={"engine-vllm": 48.0})
+    card = Scene(Speed.of(h100, measured), KNOWN["smollm2-135m"], Tokens(None), lambda ref: {}, 2, 1 << 34)
+    assert card.started(models()[0], engine) == 48.0
 
 
 @pytest.mark.parametrize("instructions", [True, False])
@@ -59,3 +79,23 @@ def test_bfloat16_is_fast_only_where_the_processor_has_it(
     wanted = ON_CPU_BF16 if instructions else ON_CPU
     assert speed.share("decode", "vllm", "bfloat16") == wanted.decode
     assert speed.share("decode", "vllm", "float32") == ON_CPU.decode
+
+
+def test_on_policy_training_starts_its_engine_once() -> None:
+    """Wrong if a hundred steps cost a hundred starts."""
+    engine = EngineConfig(kind="vllm", options={"enforce_eager": True})
+    h200 = Scene(
+        Speed(device.find("h200")),
+        KNOWN["qwen2.5-1.5b"],
+        Tokens(None),
+        lambda ref: {"splits": {}},
+        16,
+        1 << 40,
+    )
+    seconds = []
+    for steps in (1, 101):
+        h200.engine, h200.engines = "", 0
+        config = SmartGrpoConfig(max_steps=steps, batch_size=16, grad_accum=4, max_completion_length=320)
+        arguments = {"model": models()[0], "engine": engine, "grpo": config, "problems": models()[1]}
+        seconds.append(smart.train_grpo(h200, {**arguments, "prompt": PromptConfig()}).seconds)
+    assert (seconds[1] - seconds[0]) / 100 < 15 < SECONDS["engine-vllm"] < seconds[0]

@@ -101,6 +101,18 @@ def test_asdiv_leaves_out_the_golds_that_are_no_number(shared_data):
     assert len(loaded.problems) + len(loaded.left_out) + loaded.duplicates == 2305
 
 
+def test_math_is_asked_where_its_answer_is_a_number(shared_data):
+    config = data(
+        "+data=gsm8k",
+        "+data/source@data.evaluation.math500=math500",
+        f"data.evaluation.math500.path={shared_data / 'math500.jsonl'}",
+    )
+    loaded = load_problems(config.evaluation["math500"])
+    golds = [problem.gold for problem in loaded.problems]
+    assert len(golds) == 396 and len(loaded.left_out) == 104
+    assert golds.count("14/3") == 2 and "\\" not in "".join(golds), "fractions and degrees are numbers"
+
+
 def test_two_sources_make_one_pool_without_doubles(shared_data):
     config = data(
         "+data=multiarith-asdiv",

@@ -30,9 +30,9 @@ def prepared():
     """Parts of a fixture; the graders stay warm between calls."""
     with open_environment("math", workers=2) as math, open_environment("code", workers=2) as code:
 
-        def of(env_type, path=None, seed=0, **fields):
+        def of(env_type, path=None, **fields):
             environment = math if env_type == "math" else code
-            return prepare_parts(section(env_type, path, **fields), env_type, environment, seed)
+            return prepare_parts(section(env_type, path, **fields), env_type, environment)
 
         yield of
 

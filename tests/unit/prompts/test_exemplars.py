@@ -3,10 +3,11 @@
 import re
 
 import pytest
+import yaml
 
 from reasoner.errors import ConfigurationError
 from reasoner.problems import word_problems
-from reasoner.prompts import few_shot_prompt, load_exemplars
+from reasoner.prompts import few_shot_prompt, few_shot_turns, load_exemplars
 from reasoner.prompts.files import FOLDER
 from reasoner.records import Strategy
 from reasoner.sandbox import run_programs
@@ -137,3 +138,36 @@ def test_errors_name_what_is_wrong(tmp_path):
     broken.write_text("a: [")
     with pytest.raises(ConfigurationError, match="not YAML"):
         load_exemplars(str(broken))
+
+
+def test_each_task_of_gsm_asks_for_what_its_solutions_end_with():
+    gsm = load_exemplars("gsm")
+    for strategy, word, line in (
+        (Strategy.COT, "The answer is", -1),
+        (Strategy.SUB, "The answer is", -1),
+        (Strategy.POT, "answer", -2),  # the last one closes the block
+    ):
+        assert word in gsm.tasks[strategy]
+        assert all(word in item.solution(strategy).splitlines()[line] for item in gsm.exemplars)
+
+
+def test_a_task_stands_in_a_conversation_and_not_in_a_plain_text(tmp_path):
+    bare = load_exemplars("gsm")
+    path = tmp_path / "mine.yaml"
+    items = [{"question": "How many?", "answer": "2", "cot": "The answer is 2."}]
+    path.write_text(yaml.safe_dump({"exemplars": items, "tasks": {"cot": "Be brief."}}))
+    mine = load_exemplars(str(path))
+    turns = few_shot_turns(mine, Strategy.COT, "And now?", 1)
+    assert [turn["content"] for turn in turns] == [
+        "Problem: How many?\nBe brief.", "The answer is 2.", "Problem: And now?\nBe brief."
+    ]  # fmt: skip
+    assert "Be brief" not in few_shot_prompt(mine, Strategy.COT, "And now?", 1)
+    path.write_text(yaml.safe_dump(items))
+    assert load_exemplars(str(path)).content_hash != mine.content_hash != bare.content_hash
+
+
+def test_a_task_for_no_strategy_is_told(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"exemplars": [], "tasks": {"tables": "Draw."}}))
+    with pytest.raises(ConfigurationError, match="tables"):
+        load_exemplars(str(path))

@@ -1,5 +1,6 @@
 """The generated card: figures with intervals, hashes, commands; nothing is claimed that was not measured."""
 
+import pytest
 import yaml
 
 from reasoner.hub.card import CardFacts, planner_card
@@ -32,8 +33,9 @@ def test_figures_intervals_hashes_and_commands() -> None:
     assert "completions a step: 64" in card and "98.0 %" in card
 
 
-def test_without_an_evaluation_nothing_is_claimed() -> None:
-    card = planner_card(CardFacts("me/planner", "./a-folder", kind="adapter"))
+@pytest.mark.parametrize("base", ["./a-folder", "/data/model", "~/model", "org/base merged 0123456789abcdef"])
+def test_without_an_evaluation_nothing_is_claimed(base: str) -> None:
+    card = planner_card(CardFacts("me/planner", base, kind="adapter"))
     assert (
         "nothing is claimed" in card
         and "base_model" not in header(card)

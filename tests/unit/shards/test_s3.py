@@ -2,25 +2,28 @@
 
 import os
 import random
+import shutil
 import signal
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from reasoner.errors import ArtifactError
+from reasoner.errors import ArtifactError, DataError, ModelError
 from reasoner.home import Home
 from reasoner.ledger import Ledger, complete
 from reasoner.ledger.keys import request_keys
 from reasoner.records import Completion
 from reasoner.shards.complete import complete_sharded
-from reasoner.shards.job import Job, LostLeaseError
+from reasoner.shards.job import ADAPTER_FILES, Job, LostLeaseError
 from reasoner.shards.mirror import SharedLedger, open_ledger
 from reasoner.shards.place import Place
 from reasoner.store import Store
 from tests.support.s3 import BUCKET, s3_server
+from tests.support.tiny_llama import make_adapter, make_model
 from tests.unit.shards.test_shards import answered, counts, requests, settings, start_worker
 
 __all__ = ["counts"]
@@ -132,6 +135,37 @@ def test_a_worker_that_lost_its_shard_cannot_add(url: str) -> None:
     with pytest.raises(LostLeaseError):
         old.append({keys[0]: Completion("b", "stop", 1, 1)})
     assert keys_in(job) == [keys[0]]
+
+
+def test_engines_of_one_host_meet_in_a_bucket(url: str, tmp_path: Path, counts: Path) -> None:
+    """Workers that the coordinator starts: what their store's client wants is in their environment."""
+    wanted = requests(20, samples=2)
+    with Ledger(tmp_path / "ledger") as ledger:
+        made = complete_sharded(
+            wanted, ledger=ledger, fingerprint="m", settings=settings(), engines=2, work=tmp_path / "w",
+            logs=tmp_path, root=url,
+        )  # fmt: skip
+    assert (made.made, made.found) == (40, 0) and len(answered(counts)) == 40
+
+
+def test_an_adapter_travels_as_bytes(url: str, tmp_path: Path) -> None:
+    """A machine that joins has the base, not the folder in which the adapter was trained."""
+    trained = make_adapter(make_model(tmp_path / "base"), tmp_path / "trained", seed=1)
+    wanted = {"0" * 32: requests(1, samples=1)[0]}
+    there = replace(settings(), adapters=True)
+    job = Job.publish(Place(url), there, wanted, shard_size=4, adapters={"policy": trained})
+    with pytest.raises(ModelError, match="has rank 4"):
+        Job.publish(
+            Place(url), replace(there, max_lora_rank=2), wanted, shard_size=4, adapters={"p": trained}
+        )
+    kept = {name: (trained / name).read_bytes() for name in ADAPTER_FILES}
+    shutil.rmtree(trained)
+    found = Job.open(job.place)
+    assert found.adapters == ("policy",)
+    folder = found.adapter("policy", tmp_path / "elsewhere")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
+    with pytest.raises(DataError, match=r"adapters/other/adapter_config\.json is missing"):
+        found.adapter("other", tmp_path / "elsewhere")
 
 
 def killed_at_random(url: str, room: Path, wanted: list, rng: random.Random, model: str) -> None:

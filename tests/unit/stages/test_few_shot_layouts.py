@@ -1,7 +1,7 @@
 """Worked examples as one text or as turns of the model's chat template.
 
 Wrong if an instruct model is shown something other than its own template's turns, if a chat answer is cut at an empty
-line, or if both layouts show different examples.
+line, if both layouts show different examples, or if a conversation does not say what a solution must end with.
 """
 
 from pathlib import Path
@@ -27,10 +27,14 @@ def chatty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_chat_shows_the_examples_as_turns_of_the_models_template(chatty: Path, strategy: Strategy) -> None:
     config = FewShotConfig(layout="chat", shots=3)
     (ask,) = few_shot_asks([PROBLEM], strategy, config, chatty)
-    turns = []
-    for exemplar in load_exemplars("gsm").exemplars[:3]:
-        turns += [("user", f"Problem: {exemplar.question}"), ("assistant", exemplar.solution(strategy))]
-    turns.append(("user", "Problem: How many pens has Ann?\nShe has 3 and buys 4."))
+    gsm, turns = load_exemplars("gsm"), []
+    task = gsm.tasks[strategy]
+    for exemplar in gsm.exemplars[:3]:
+        turns += [
+            ("user", f"Problem: {exemplar.question}\n{task}"),
+            ("assistant", exemplar.solution(strategy)),
+        ]
+    turns.append(("user", f"Problem: How many pens has Ann?\nShe has 3 and buys 4.\n{task}"))
     messages = [{"role": role, "content": text or ""} for role, text in turns]
     assert ask.prompt == ChatRenderer(chatty).render(messages).text
     assert ask.prompt.endswith("<|im_start|>assistant\n") and not ask.add_special_tokens

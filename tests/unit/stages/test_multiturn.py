@@ -58,7 +58,7 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
     problems.mkdir()
     for part in ("solver", "guidance"):
         (trained / part).mkdir(parents=True)
-    facts = work.prepare(problems, section("math"), "math", 1, 10.0, 0)
+    facts = work.prepare(problems, section("math"), "math", 1, 10.0)
     assert facts["sizes"] == {"train": 16, "validation": 4, "test": 4}
     training = {
         "method": "mlmt", "mode": "full-grad", "env_type": "math", "seed": 0, "steps": 2, "exported_step": 2,
@@ -109,6 +109,9 @@ def test_controls_tell_whether_feedback_is_used(room: Room) -> None:
         {"step": 1, "acc_t1": 0.5}
     ]
     assert "# a \\| title" in text and "| trained | 4 |" in text and "+1.000" in text
+    equal = facts["independent"]
+    assert equal["against_one"]["value"] == 1.0 and equal["against_either"]["only_main"] == 4
+    assert "two independent first attempts at equal compute (N=4, sampled)" in text
     assert "leak rate: 1.000" in text, "this writer tells the answer, and the report says so"
 
 

@@ -49,7 +49,7 @@ def make_room(room: Path) -> None:
     (room / "problems").mkdir()
     for part in ("solver", "guidance"):
         (room / "trained" / part).mkdir(parents=True)
-    work.prepare(room / "problems", section("math"), "math", 1, 10.0, 0)
+    work.prepare(room / "problems", section("math"), "math", 1, 10.0)
 
 
 def calls(room: Path) -> list[str]:

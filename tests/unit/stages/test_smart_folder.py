@@ -8,6 +8,7 @@ import json
 import zipfile
 from collections import Counter
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ from reasoner.ids import file_hash
 from reasoner.records import Strategy
 from reasoner.stages import problems as questions
 from reasoner.stages import smart, verdicts
-from reasoner.stages.smart_folder import PARTS, SmartFolder
+from reasoner.stages.smart_asked import PARTS
+from reasoner.stages.smart_folder import SmartFolder
 from reasoner.store.rows import read_rows
 from tests.support.tiny_llama import make_model
 
@@ -159,7 +161,7 @@ def test_evaluation_has_both_turns_each_strategy_and_regret(tiny: Path, tmp_path
         n,
         3 * n,
     ]
-    with pytest.raises(DataError, match="there are: held-out"):
+    with pytest.raises(UsageError, match="there are: held-out"):
         made.evaluate("gsm8k", 0)
 
 
@@ -185,3 +187,12 @@ def test_a_step_out_of_order_names_the_one_before(tiny: Path, tmp_path: Path) ->
         made.records(2)
     with pytest.raises(DataError, match="smart-records 1"):
         made.train(1)
+
+
+def test_an_epochs_model_is_named_by_its_path_so_that_its_adapter_does_not_name_the_base(
+    tiny: Path, tmp_path: Path
+) -> None:
+    """PEFT would put an adapter of epoch 2 onto the base without a word."""
+    made = folder(tmp_path / "run", tiny)
+    copytree(tiny, made.path / "epoch1" / "model")
+    assert made.model(0).name == str(tiny) and made.model(1).name == str(made.path / "epoch1" / "model")

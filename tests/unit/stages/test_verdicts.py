@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reasoner.config.smart import SmartVerifyConfig
-from reasoner.errors import InfrastructureError, SandboxUnavailableError
+from reasoner.errors import InfrastructureError
 from reasoner.records import Strategy
 from reasoner.sandbox import Sandbox
 from reasoner.stages import verdicts
@@ -32,14 +32,6 @@ def row(
         "problem_id": "p", "gold": gold, "strategy": strategy, "turn": 1, "tried": [], "tried_solutions": [],
         "index": index, "prompt_hash": "h", "text": text, "finish": finish, "prompt_tokens": 1, "completion_tokens": 1,
     }  # fmt: skip
-
-
-@pytest.fixture
-def sandbox() -> Sandbox:
-    try:
-        return Sandbox.detect()
-    except SandboxUnavailableError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from reasoner.errors import UsageError
 from reasoner.statistics import estimate, holm, majority, mcnemar_exact, pass_at_k, wilson
+from reasoner.statistics.worse import mcnemar_worse
 
 
 @pytest.mark.parametrize(
@@ -100,6 +103,42 @@ def test_mcnemar_agrees_with_statsmodels_and_is_symmetric(b: int, c: int) -> Non
     assert p == mcnemar_exact(c, b)
     if b + c:
         assert p == pytest.approx(mcnemar([[5, b], [c, 7]], exact=True).pvalue, rel=1e-9)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 400), st.integers(0, 400))
+def test_both_exact_tests_say_what_scipy_says(lost: int, gained: int) -> None:
+    from scipy.stats import binomtest
+
+    if lost + gained:
+        assert mcnemar_exact(lost, gained) == pytest.approx(binomtest(lost, lost + gained).pvalue, rel=1e-10)
+        worse = binomtest(lost, lost + gained, alternative="greater").pvalue
+        assert mcnemar_worse(lost, gained) == pytest.approx(worse, rel=1e-10)
+
+
+def test_many_flips_neither_overflow_nor_take_long() -> None:
+    assert mcnemar_exact(30_000, 30_000) == 1.0
+    assert mcnemar_exact(10_000, 30_000) == 0.0  # smaller than a float can be
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 1), max_size=12))
+def test_holm_says_what_statsmodels_says(ps: list[float]) -> None:
+    from statsmodels.stats.multitest import multipletests
+
+    assert holm(ps) == ([] if not ps else list(multipletests(ps, method="holm")[1]))
+
+
+def test_the_tests_of_a_cached_run_load_neither_scipy_nor_statsmodels() -> None:
+    program = """
+import sys
+from reasoner.statistics import estimate, holm, mcnemar_exact
+from reasoner.statistics.worse import mcnemar_worse
+estimate(1, 2), holm([0.1, 0.2]), mcnemar_exact(1, 9), mcnemar_worse(9, 1)
+print([name for name in ("scipy", "statsmodels", "pandas") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_holm_known_values() -> None:

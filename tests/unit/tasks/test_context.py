@@ -1,5 +1,6 @@
 """What a run is told about its surroundings reaches them."""
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 import pytest
 
 from reasoner.config.tracking import TrackingConfig
+from reasoner.config.training import ComputeConfig
 from reasoner.engines import pool
 from reasoner.engines.protocol import EngineSettings
+from reasoner.errors import UsageError
 from reasoner.home import Home
 from tasks.context import bench, in_stage, run_context
 from tests.support import wandb_files
@@ -71,3 +74,20 @@ def test_without_asking_nothing_is_tracked(tmp_path: Path) -> None:
             assert bench().tracking is None
         run.track([])
     assert not list(tmp_path.rglob("wandb"))
+
+
+def test_a_run_is_refused_without_deepspeed_where_it_trains_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *of: None if name == "deepspeed" else find(name, *of)
+    )
+    home, compute = Home(tmp_path / "home"), ComputeConfig(processes=2, sharding="deepspeed")
+    with (
+        pytest.raises(UsageError, match="pip install deepspeed"),
+        run_context("here", home=home, compute=compute),
+    ):
+        pass
+    with run_context("there", home=home, compute=compute, gpu_pool="gpu"):
+        pass

@@ -178,7 +178,7 @@ def test_the_adapter_of_lowest_validation_loss_is_exported(base: Path, tmp_path:
         replace(r, completion=f"Program of Thought: answer = 3 * {i}{END}")
         for i, r in enumerate(tiny.make_examples(8, seed=99))
     ]
-    settings = {"epochs": 40, "lr": 5e-2, "scheduler": "constant", "eval_steps": 4, "save_steps": 7}
+    settings = {"epochs": 60, "lr": 2e-2, "scheduler": "constant", "eval_steps": 4, "save_steps": 7}
     run = Run(
         tiny.make_spec(
             base,
@@ -190,14 +190,14 @@ def test_the_adapter_of_lowest_validation_loss_is_exported(base: Path, tmp_path:
         )
     )
     by_step = {row["step"]: row["loss"] for row in run.record["validation_losses"]}
-    assert sorted(by_step) == list(range(4, 41, 4))
+    assert sorted(by_step) == list(range(4, 61, 4))
     best = min(by_step, key=lambda step: by_step[step])
-    assert best < 40, "the last is the best: this set shows nothing"
+    assert best < 60, "the last is the best: this set shows nothing"
     assert run.record["exported_step"] == best
     kept = {checkpoints.step_of(p): p for p in checkpoints.all_checkpoints(run.spec.work)}
-    assert set(kept) == {best, 40}
+    assert set(kept) == {best, 60}
     assert file_hash(kept[best] / adapter.WEIGHTS) == file_hash(run.spec.output / adapter.WEIGHTS)
-    assert file_hash(kept[40] / adapter.WEIGHTS) != file_hash(run.spec.output / adapter.WEIGHTS)
+    assert file_hash(kept[60] / adapter.WEIGHTS) != file_hash(run.spec.output / adapter.WEIGHTS)
 
 
 def test_a_short_run_is_validated_at_its_end(base: Path, tmp_path: Path) -> None:
@@ -434,7 +434,8 @@ def test_compiled_layers_train_to_the_same_losses(base: Path, tmp_path: Path) ->
     assert compiled.weights.keys() == plain.weights.keys()
 
 
-def test_layers_that_are_divided_are_not_compiled(base: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sharding", ["fsdp", "deepspeed"])
+def test_layers_that_are_divided_are_not_compiled(sharding: Any, base: Path, tmp_path: Path) -> None:
     spec = tiny.make_spec(base, tmp_path, tiny.make_examples(8), compile=True)
     with pytest.raises(UsageError, match=r"train\.compile=true .* compute\.sharding=ddp"):
-        Run(replace(spec, processes=2, sharding="fsdp"))
+        Run(replace(spec, processes=2, sharding=sharding))

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from reasoner.errors import InfrastructureError, SandboxUnavailableError
+from reasoner.errors import InfrastructureError
 from reasoner.records import Outcome, Strategy
-from reasoner.sandbox import Sandbox, Status
+from reasoner.sandbox import Status
 from reasoner.verifiers.solutions import PROGRAM_FAILURES, Answer, Ran, program_of, verify_solutions
 
 COT, SUB, POT = Strategy.COT, Strategy.SUB, Strategy.POT
@@ -137,11 +137,8 @@ PROGRAMS = [
 
 
 @pytest.mark.sandbox
+@pytest.mark.usefixtures("sandbox")
 def test_programs_in_the_real_sandbox() -> None:
-    try:
-        Sandbox.detect()
-    except SandboxUnavailableError as error:
-        pytest.skip(f"no sandbox on this machine: {error}")
     answers = [Answer(POT, text, "18") for text, *_ in PROGRAMS]
     verdicts = verify_solutions(answers, workers=2, timeout=2.0)
     found = [(str(v.outcome), v.reason, v.extracted) for v in verdicts]

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reasoner.errors import DataError, SandboxUnavailableError
-from reasoner.sandbox import Sandbox
+from reasoner.errors import DataError
 from reasoner.verifiers.math import MathItem
 from reasoner.verifiers.stream import _math_item, _Reader, verify_file, verify_lines, write_verdicts
 
@@ -107,11 +106,8 @@ CODE = [
 
 
 @pytest.mark.sandbox
+@pytest.mark.usefixtures("sandbox")
 def test_code_rows() -> None:
-    try:
-        Sandbox.detect()
-    except SandboxUnavailableError as error:
-        pytest.skip(f"no sandbox on this machine: {error}")
     rows = list(verify_lines("code", lines(CODE), workers=2))
     assert [{k: row[k] for k in given} for row, given in zip(rows, CODE, strict=True)] == CODE
     assert [row["outcome"] for row in rows] == ["correct", "incorrect", "incorrect", "correct"]

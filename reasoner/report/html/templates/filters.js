@@ -52,6 +52,7 @@ function showCounts(counts) {
       if (facet === "reason") order.sort((a, b) => counts[facet][b] - counts[facet][a]);
       for (const code of order) select.append(make("option", { value: data.names[facet][code] }));
     }
+    select.parentElement.hidden = data.names[facet].length < 2; // nothing to choose
     for (const option of [...select.options].slice(1)) {
       const n = counts[facet][data.names[facet].indexOf(option.value)];
       option.textContent = `${title(option.value) || "—"} (${grouped(n)})`;

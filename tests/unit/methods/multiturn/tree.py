@@ -8,6 +8,8 @@ import torch
 
 SOLVER_REWARD = torch.tensor([[[0.1, 0.9], [0.6, 0.3]], [[0.8, 0.2], [0.4, 0.7]]], dtype=torch.float64)
 """E[R | z, g, y]."""
+FIRST_REWARD = torch.tensor([0.25, 0.65], dtype=torch.float64)
+"""E[r1 | z]: what the attempt itself earns, which SCoRe's solver is paid for."""
 
 
 class Leaf(NamedTuple):
@@ -62,6 +64,23 @@ class Tree:
             (grad,) = torch.autograd.grad(self.logp(leaf)[turn], wrt)
             total += float(self.probability(leaf).detach()) * advantage(leaf) * grad
         return total
+
+    def k1(self, leaf: Leaf, reference: "Tree", turn: int) -> torch.Tensor:
+        """log π - log π_ref of a turn: the sequence KL of one sample."""
+        return self.logp(leaf)[turn] - reference.logp(leaf)[turn].detach()
+
+    def reverse_kl(self, reference: "Tree", turn: int) -> torch.Tensor:
+        """E[KL(π ‖ π_ref)] of a turn over what comes before it."""
+        return self.expected(lambda leaf: self.k1(leaf, reference, turn))
+
+    def forward_kl(self, reference: "Tree", turn: int) -> torch.Tensor:
+        """E[KL(π_ref ‖ π)] of a turn over what comes before it, which π draws."""
+        parts = []
+        for leaf in self.leaves():
+            own, other = self.logp(leaf)[turn], reference.logp(leaf)[turn].detach()
+            before = (self.probability(leaf) / own.exp()).detach()
+            parts.append(before * other.exp() * (other - own))
+        return torch.stack(parts).sum()
 
     def true_gradient(self, wrt: torch.Tensor) -> torch.Tensor:
         """∇ E[R]."""

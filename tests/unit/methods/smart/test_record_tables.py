@@ -47,6 +47,14 @@ SETS = {
     "drop_easy=true": {"drop_easy": True},
     "max_records=10": {"max_records": 10},
 }
+LATER_SETS = {
+    "defaults": {},
+    "balance_strategies=true": {"balance_strategies": True},
+    "rarity=0.5": {"rarity": 0.5},
+    "rarity=1": {"rarity": 1.0},
+    "disagreement_only=true": {"disagreement_only": True},
+    "max_records=10": {"max_records": 10},
+}
 
 
 def tables() -> list[list[list[str]]]:
@@ -77,6 +85,7 @@ def test_the_tables_are_whole() -> None:
     assert TABLES[0][0][1:] == list(EPOCH1) and TABLES[1][0][1:] == list(EPOCH2)
     assert [row[0] for row in TABLES[2][1:]] == CASES and TABLES[2][0][1:] == list(ACCEPT)
     assert [row[0] for row in TABLES[3][1:]] == list(SETS)
+    assert [row[0] for row in TABLES[4][1:]] == list(LATER_SETS)
 
 
 def check(cell: str, make: Callable[[int], Selection]) -> None:
@@ -142,15 +151,40 @@ def both_turns(
     return turn1, [a for t in queue for a in asked(marks | {POT: "+"}, t.tried)]
 
 
-@pytest.mark.parametrize("row", TABLES[3][1:], ids=lambda row: row[0])
-def test_whole_sets(row: list[str]) -> None:
-    """The eight cases, one question each, and two more of `--+`: counts of cot, sub, pot, together."""
-    problems = [problem(n) for n in range(10)]
-    attempts = [
-        a for p, case in zip(problems, [*CASES, "--+", "--+"], strict=True) for a in few_shot(p, case)
-    ]
+def ten_questions() -> list[tuple[Problem, str]]:
+    """The eight cases, one question each, and two more of `--+`."""
+    return [(problem(n), case) for n, case in enumerate([*CASES, "--+", "--+"])]
+
+
+def check_counts(row: list[str], make: Callable[[int], Selection]) -> None:
+    """Counts of cot, sub, pot, together."""
     for seed in SEEDS:
-        chosen = epoch1.records(problems, attempts, Epoch1Config(**SETS[row[0]]), seed)  # type: ignore[arg-type]
+        chosen = make(seed)
         counts = [*chosen.by_strategy.values(), len(chosen.records)]
         for count, cell in zip(counts, row[1:], strict=True):
-            assert cell == "any" or count == int(cell)
+            assert cell == "any" or count == int(cell), (row, counts)
+
+
+@pytest.mark.parametrize("row", TABLES[3][1:], ids=lambda row: row[0])
+def test_whole_sets(row: list[str]) -> None:
+    problems = [owner for owner, _ in ten_questions()]
+    attempts = [a for owner, case in ten_questions() for a in few_shot(owner, case)]
+    config = Epoch1Config(**SETS[row[0]])  # type: ignore[arg-type]
+    check_counts(row, lambda seed: epoch1.records(problems, attempts, config, seed))
+
+
+@pytest.mark.parametrize("row", TABLES[4][1:], ids=lambda row: row[0])
+def test_whole_sets_of_later_epochs(row: list[str]) -> None:
+    """Samples as in `test_epoch_2`."""
+    problems = [owner for owner, _ in ten_questions()]
+    config = Epoch2Config(**LATER_SETS[row[0]])  # type: ignore[arg-type]
+    turn1: list[Attempt] = []
+    turn2: list[Attempt] = []
+    for owner, case in ten_questions():
+        marks = dict(zip(Strategy, case, strict=True))
+        first, second = both_turns(owner, marks, config, {"+": (2, 0), "-": (0, 2)})
+        turn1 += first
+        turn2 += second
+    shown = [a for owner, case in ten_questions() for a in few_shot(owner, case)]
+    contested = analysis.contested(shown) if config.disagreement_only else None
+    check_counts(row, lambda seed: epoch2.records(problems, turn1, turn2, config, seed, contested=contested))

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -95,6 +96,17 @@ def test_without_a_tokenizer_the_conversation_is_shown_and_called_so(home: Path)
     assert not prompt.exact and "chat template" in prompt.note
 
 
+def test_weights_that_are_gone_take_no_prompt_and_no_line_of_a_page(home: Path) -> None:
+    """A home folder that came from another machine has no weights; the tokenizers beside them are there."""
+    folder = Runs(home).smart(pool=2, held_out=2)
+    gone = list((home / "artifacts" / "model").glob("*/note.json"))
+    for path in gone:
+        path.unlink()
+    page, collection = build(folder, Home(home))
+    assert len(gone) == 3 and not page.notes
+    assert all(p.exact for p in collection.prompts)
+
+
 def test_flips_follow_each_problem_through_the_models(home: Path) -> None:
     _, collection = build(Runs(home).smart(pool=4, held_out=12), Home(home))
     (flip,) = collection.flips
@@ -146,6 +158,9 @@ def test_a_planner_run_has_trees_arms_and_reward_components(home: Path) -> None:
     assert practice.arm.startswith("GRPO") and dict(practice.body["components"])["reward"] == "0.100"
     assert "Reward of GRPO's plans" in [c.title for c in page.charts]
     assert collection.flips[0].stages[0] == "(a) trained planner"
+    assert "Seconds for all 6 problems as one batch: (a) trained planner 41.2, (b)" in render(
+        page, collection
+    )
 
 
 def test_a_multi_turn_run_has_every_turn_and_the_paired_tests(home: Path) -> None:
@@ -165,6 +180,21 @@ def test_a_multi_turn_run_has_every_turn_and_the_paired_tests(home: Path) -> Non
         "trained against untrained: 4 right for the trained pair alone" in s for s in page.turns.sentences
     )
     assert "Accuracy of training episodes" in [c.title for c in page.charts]
+
+
+def test_archer_is_compared_on_the_turn_that_it_trains(home: Path) -> None:
+    page, _ = build(Runs(home).multiturn(8, pipeline="archer-math"), Home(home))
+    assert any(
+        "Turn 1, trained against untrained: 0 right for the trained" in s for s in page.turns.sentences
+    ), "all that these runs differ in is turn 2"
+
+
+def test_two_independent_attempts_stand_beside_the_second_turn(home: Path) -> None:
+    page, collection = build(Runs(home).multiturn(8, independent=True), Home(home))
+    assert Counter(r.arm for r in collection.rows)["independent"] == 16
+    (said,) = [s for s in page.turns.sentences if "at equal compute" in s]
+    assert said.startswith("Two independent") and "(N=8, sampled)" in said and "Turn 2 of the trained" in said
+    assert said in unescape(render(page, collection))
 
 
 @pytest.mark.parametrize("method", ["smart", "planner", "multiturn"])

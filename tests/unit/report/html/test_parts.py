@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reasoner.records import Problem
@@ -15,12 +15,16 @@ from reasoner.report.html.charts import (
     RIGHT,
     TOP,
     WIDTH,
+    Axis,
+    axis,
     line_chart,
     thinned,
     ticks,
+    whole_windows,
 )
 from reasoner.report.html.pack import CHUNK, UNNAMED, pack, packed, unpacked
 from reasoner.report.html.trajectories import Collection, Trajectory
+from reasoner.statistics import estimate
 
 numbers = st.floats(-1e6, 1e6)
 
@@ -72,6 +76,7 @@ def test_flips_need_two_models_and_count_problems_that_one_did_not_answer() -> N
 
 
 @given(numbers, numbers, st.integers(3, 8))
+@example(-1000000.0, -999999.9999999999, 3)
 def test_ticks_are_round_and_span_the_values(a: float, b: float, about: int) -> None:
     low, high = min(a, b), max(a, b)
     found = ticks(low, high, about)
@@ -95,3 +100,30 @@ def test_missing_values_are_left_out_and_long_series_thinned() -> None:
     assert chart.rows[0] == ("1", "0.5", "0") and chart.rows[1] == ("3", "1.5", "")
     long = thinned([(float(i), 1.0) for i in range(10_001)])
     assert len(long) <= MOST and long[-1] == (10_000.0, pytest.approx(1.0))
+
+
+def test_a_last_window_of_one_step_is_no_end_of_a_curve() -> None:
+    """Ten windows of ten steps and one step more, whose loss is high."""
+    points = [(10.0 * i, 1.0) for i in range(1, 11)]
+    kept = whole_windows([*points, (101.0, 12.0)])
+    assert [x for x, _ in kept] == [*(10.0 * i for i in range(1, 10)), 101.0]
+    assert kept[-1][1] == pytest.approx((10 * 1.0 + 12.0) / 11)
+    assert whole_windows([*points, (105.0, 3.0)]) == [*points, (105.0, 3.0)]
+    assert whole_windows(points[:2]) == points[:2]
+
+
+def test_one_axis_holds_every_interval_and_is_no_magnifying_glass() -> None:
+    assert axis([]) == axis([estimate(0, 0)]) == Axis(0.0, 1.0)
+    close = axis([estimate(600, 1000), estimate(604, 1000)])
+    assert close.low <= 0.5 and close.high >= 0.7 and close.high - close.low >= 0.4
+    assert axis([estimate(0, 20), estimate(20, 20)]) == Axis(0.0, 1.0)
+    assert axis([estimate(999, 1000)]) == Axis(0.6, 1.0)
+
+
+@given(st.lists(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=1))
+def test_an_interval_is_never_drawn_beyond_its_axis(counts: list[tuple[int, int]]) -> None:
+    found = [estimate(k, n) for k, n in counts]
+    where = axis(found)
+    for one in found:
+        assert where.low - 1e-9 <= one.low <= one.high <= where.high + 1e-9
+        assert 0 <= where.at(one.low) <= where.at(one.value) <= where.at(one.high) <= 1

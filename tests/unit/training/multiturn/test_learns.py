@@ -35,7 +35,7 @@ def test_score_corrects_itself_and_keeps_its_first_attempts(
 ) -> None:
     """The key is told at turn 2 only: turn 2 becomes right, turn 1 stays a guess that stage I holds near the base."""
     found = train(tmp_path, ready, judge, "score", seed=seed)
-    assert found.learnt and found.before["delta"] <= 0.0 and found.best["delta"] >= 0.4
+    assert found.learnt and found.before["delta"] <= 0.15 and found.best["delta"] >= 0.4
     stage1 = [row for row in found.rows if row["stage"] == 1][-1]
     assert stage1["attempt_kl"] < stage1["refinement_kl"]
 

@@ -3,13 +3,12 @@
 import pytest
 import torch
 
-from reasoner.errors import TrainingError
 from reasoner.methods.multiturn.advantages import Credit
 from reasoner.methods.multiturn.episode import Kind
 from reasoner.onpolicy.memory import MicroBatches
 from reasoner.training.multiturn.batching import pieces, steps
 from reasoner.training.multiturn.policy_update import Settings, update
-from reasoner.training.multiturn.scoring import check_gate, score, turns_of
+from reasoner.training.multiturn.scoring import score, turns_of
 from tests.unit.training.multiturn.conftest import REWARDS, build, change, sampled
 
 
@@ -34,7 +33,7 @@ def ready(base, tokenizer, processes):
     learned = build(base, tokenizer, processes)
     change(learned, "solver", scale=0.05)
     episodes = sampled(learned, tokenizer, REWARDS)
-    scored = score(learned.policy, turns_of(episodes), 1.0, 2, processes)
+    scored = score(learned.policy, turns_of(episodes), 1.0, MicroBatches(2), processes)
     credits = [
         Credit(turn, 0.5 + i - 2 * (turn.kind == "attempt"), 0.3, i)
         for i, e in enumerate(episodes)
@@ -104,14 +103,47 @@ def test_out_of_memory_halves_the_micro_batch_and_leaves_the_gradient_alone(read
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
 
 
+def test_out_of_memory_halves_the_micro_batch_of_scoring_and_changes_no_score(ready, monkeypatch):
+    """The second piece fails under the reference, after the first was scored: nothing may be counted twice."""
+    learned, _, credits, processes = ready
+    turns = {(c.episode, c.turn.kind): c.turn for c in credits}
+    wanted = score(learned.policy, turns, 1.0, MicroBatches(4), processes)
+    whole, sizes = learned.policy.logprobs, []
+
+    def small_memory(rows, temperature):
+        sizes.append(len(rows))
+        if len(rows) > 2 and len(sizes) == 4:
+            raise torch.OutOfMemoryError("full")
+        return whole(rows, temperature)
+
+    monkeypatch.setattr(learned.policy, "logprobs", small_memory)
+    said = []
+    micro = MicroBatches(4, said.append)
+    found = score(learned.policy, turns, 1.0, micro, processes)
+    assert (
+        sizes == [4] * 4 + [2] * 8
+        and micro.halvings == 1
+        and said == ["out of memory: the micro-batch is now 2"]
+    )
+    assert found.kl == pytest.approx(dict(wanted.kl), rel=1e-3, abs=1e-5)
+    for name in ("difference", "ratio", "entropy"):
+        assert getattr(found, name) == pytest.approx(getattr(wanted, name), rel=1e-3, abs=1e-5), name
+    assert set(found.reference) == set(found.trainer) == set(turns)
+    for key in turns:
+        torch.testing.assert_close(found.reference[key], wanted.reference[key], rtol=1e-3, atol=1e-5)
+        assert found.trainer[key] == pytest.approx(wanted.trainer[key], rel=1e-3, abs=1e-5)
+
+
 def test_the_reference_kl_is_zero_at_step_0_and_not_after_a_change(base, tokenizer, processes):
     """Stage I's turn-1 reward is -β2·KL: exactly zero for every sample while the policy is the reference."""
     learned = build(base, tokenizer, processes)
-    scored = score(learned.policy, turns_of(sampled(learned, tokenizer, REWARDS)), 1.0, 3, processes)
+    scored = score(
+        learned.policy, turns_of(sampled(learned, tokenizer, REWARDS)), 1.0, MicroBatches(3), processes
+    )
     assert set(scored.kl.values()) == {0.0} and scored.difference < 1e-5 and abs(scored.ratio - 1) < 1e-4
     change(learned, "solver")
     episodes = sampled(learned, tokenizer, REWARDS)
-    moved = score(learned.policy, turns_of(episodes), 1.0, 3, processes)
+    moved = score(learned.policy, turns_of(episodes), 1.0, MicroBatches(3), processes)
     assert all(moved.kl[i, Kind.ATTEMPT] != 0 and moved.kl[i, Kind.FEEDBACK] == 0 for i in range(4))
     assert moved.difference < 1e-5, "the sampler's log-probabilities were those of the changed policy"
 
@@ -121,22 +153,9 @@ def test_turns_of_an_untrained_writer_are_the_references_own(base, tokenizer, pr
     change(learned, "solver")
     episodes = sampled(learned, tokenizer, REWARDS)
     assert all(e.feedback.token_ids for e in episodes) and learned.policy.adapters == ("solver",)
-    scored = score(learned.policy, turns_of(episodes), 1.0, 3, processes)
+    scored = score(learned.policy, turns_of(episodes), 1.0, MicroBatches(3), processes)
     assert all(scored.kl[i, Kind.FEEDBACK] == 0 and scored.kl[i, Kind.ATTEMPT] != 0 for i in range(4))
     assert scored.difference < 1e-5
-
-
-def test_the_gate_stops_a_sampler_that_is_not_the_policy(base, tokenizer, processes):
-    learned = build(base, tokenizer, processes)
-    episodes = sampled(learned, tokenizer, REWARDS)
-    check_gate(score(learned.policy, turns_of(episodes), 1.0, 4, processes), 0.05, 0.01, 1)
-    change(learned, "solver")
-    stale = score(learned.policy, turns_of(episodes), 1.0, 4, processes)
-    with pytest.raises(TrainingError, match="disagree on the sampled tokens"):
-        check_gate(stale, 0.05, 0.01, 1)
-    hot = score(build(base, tokenizer, processes).policy, turns_of(episodes), 0.5, 4, processes)
-    with pytest.raises(TrainingError, match="max_logprob_difference"):
-        check_gate(hot, 0.05, 0.01, 1)
 
 
 def test_batches_hold_every_row_once():

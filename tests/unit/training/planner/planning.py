@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from reasoner.config.planner import PlannerGrpoConfig, RewardConfig, WorkerConfig
 from reasoner.config.smart import EngineConfig, LoraConfig, SamplingConfig
 from reasoner.methods.planner.plan import Plan
@@ -55,7 +57,7 @@ def lessons(base: Path, prompts: str, questions: int) -> list[tuple[str, str]]:
 
 
 def teach(base: Path, pairs: list[tuple[str, str]], steps: int = 250) -> None:
-    """Train all weights of the model in `base` on completions."""
+    """Train all weights of the model in `base` on completions: `steps` of them, and more where it has not learnt."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -68,13 +70,16 @@ def teach(base: Path, pairs: list[tuple[str, str]], steps: int = 250) -> None:
     labels = torch.tensor([[-100] * len(p) + c + [-100] * (width - len(p) - len(c)) for p, c in rows])
     mask = torch.tensor([[1] * (len(p) + len(c)) + [0] * (width - len(p) - len(c)) for p, c in rows])
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(steps):
+    for step in range(3 * steps):
         loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+        # Prompts and completions are deterministic but for the choice of plan: ln 2 at one token of each plan.
+        if step >= steps and loss.item() < 0.05:
+            break
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    # Prompts and completions are deterministic but for the choice of plan: ln 2 at one token of each plan.
-    assert loss.item() < 0.1, loss.item()
+    else:
+        pytest.fail(f"the base has not learnt its lessons: a loss of {loss.item():.3f}")
     model.to(torch.bfloat16).save_pretrained(base)
 
 

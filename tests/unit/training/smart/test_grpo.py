@@ -16,7 +16,7 @@ import pytest
 from reasoner.config.smart import AskConfig, SamplingConfig, SmartVerifyConfig
 from reasoner.engines.prompts import encode_prompts
 from reasoner.engines.start import open_engine
-from reasoner.errors import InfrastructureError, SandboxUnavailableError
+from reasoner.errors import InfrastructureError
 from reasoner.ids import file_hash
 from reasoner.records import GenerationRequest, Problem, Sampling, Strategy
 from reasoner.sandbox import Sandbox
@@ -34,11 +34,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    try:
-        Sandbox.detect()
-    except SandboxUnavailableError as error:
-        pytest.skip(str(error))
+def base(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return learnt_to_choose(tmp_path_factory.mktemp("policy"))
 
 
@@ -118,7 +114,7 @@ def test_rewards_are_the_verdicts_of_verify_and_a_killed_run_ends_as_a_whole_one
 
 def test_the_policy_learns_the_strategy_that_is_right(base: Path, tmp_path: Path) -> None:
     """It knows right programs and wrong prose, and begins with about as many of each."""
-    spec = make_grpo(base, tmp_path, max_steps=12, save_steps=12, lr=2e-3, scheduler="constant", batch_size=16,
+    spec = make_grpo(base, tmp_path, max_steps=16, save_steps=16, lr=2e-3, scheduler="constant", batch_size=16,
                      num_generations=8)  # fmt: skip
     run(spec)
     numbers = read_rows(spec.output / METRICS)
@@ -127,7 +123,7 @@ def test_the_policy_learns_the_strategy_that_is_right(base: Path, tmp_path: Path
         return sum(row[f"smart/{name}"] for row in rows) / len(rows)
 
     for name in ("correct", "pot"):
-        assert mean(name, numbers[:3]) < 0.6 and mean(name, numbers[-4:]) > 0.75, name
+        assert mean(name, numbers[-4:]) > max(0.75, mean(name, numbers[:2]) + 0.15), name
 
 
 def test_the_prompt_is_that_of_a_first_attempt_at_evaluation(
