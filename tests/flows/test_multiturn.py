@@ -135,11 +135,21 @@ def kept(home: Path) -> int:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("method", "name", "task", "fields"),
+    [
+        ("mlmt", "mlmt-math", "hint", {"iterations": 10}),
+        ("rl_guided", "rl-guided-score-math", "hint", {"stage1_steps": 4, "stage2_steps": 6}),
+        ("score", "score-math", "again", {"stage1_steps": 4, "stage2_steps": 6}),
+        ("archer", "archer-math", "direct",
+         {"iterations": 10, "epochs": 2, "actor_epochs": 1, "warmup_iter": 1, "critic_lm": "base"}),
+    ],
+)  # fmt: skip
 def test_killed_in_the_middle_of_training_and_of_evaluation_it_ends_as_if_nothing_had_happened(
-    ready: Path, tmp_path: Path
+    ready: Path, tmp_path: Path, method: str, name: str, task: str, fields: dict[str, Any]
 ) -> None:
-    given = words(tmp_path, ready, "hint", iterations=10, save_freq=2, eval_freq=4)
-    command = ["run", "mlmt-math", *given]
+    given = words(tmp_path, ready, task, method=method, save_freq=2, eval_freq=4, **fields)
+    command = ["run", name, *given]
     calm, rough, log = tmp_path / "calm", tmp_path / "rough", tmp_path / "rough.log"
     assert start(calm, *command, log=tmp_path / "calm.log").wait(900) == 0, (
         tmp_path / "calm.log"
