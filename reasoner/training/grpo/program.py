@@ -120,6 +120,7 @@ def train(spec: S, make: Callable[[S], Method], report: Callable[..., Any], log:
         tracked(tracking if first else None, log, settings) as run,
         Sampling(spec, device, tokenizer, parts, samples=first) as sampling,
     ):
+        processes.wait_for_everyone()  # engines measure what is free on their cards before the models come
         journal = Journal(spec.work, spec.grpo.example_rows, run, method.name, writes=first)
         train_halving(make_job(spec, method, found, sampling, journal, report, log), record, resume, FULL)
         restarts = sampling.restarts

@@ -111,6 +111,7 @@ class _Run:
     def go(self) -> None:
         """Run to the end; the engine ends with it."""
         loop, spec = self._loop, self._spec
+        loop.processes.wait()  # every model is on its card before an engine measures what is free there
         if not loop.processes.first:
             loop.run()
             return
