@@ -1,7 +1,7 @@
 """The environment of a child: what it needs and no secrets.
 
 Names are allowed, not forbidden, and a name that sounds like a secret never passes by itself. Nor does what a launcher
-of several processes told this one (ranks, TORCHELASTIC_*): torch in the child would wait for that launcher's store.
+of several processes told this one (ranks, TORCHELASTIC_*): a TCP store in the child would wait for the launcher's.
 What else a child needs (a token for an upload) the caller gives it explicitly.
 """
 

@@ -304,7 +304,7 @@ def test_a_child_that_is_forgotten_ends(log: Path) -> None:
 
 
 def test_a_child_is_told_nothing_of_this_process_s_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With TORCHELASTIC_USE_AGENT_STORE torch takes the store that vLLM opens for the launcher's, and waits for it."""
+    """With TORCHELASTIC_USE_AGENT_STORE torch takes a TCP store that it should open for the launcher's, and waits."""
     from reasoner.process.environment import child_environment
 
     told = ("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "RANK", "LOCAL_RANK", "MASTER_PORT")
