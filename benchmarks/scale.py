@@ -1,12 +1,18 @@
-"""What several cards give: tokens/s of fine-tuning and of generation on one and on more, on the same machine.
+"""What several cards give: tokens/s of fine-tuning, generation and GRPO on one and on more, on the same machine.
 
     python benchmarks/scale.py sft MODEL_FOLDER --processes 1 2 --out sft.json
     python benchmarks/scale.py generate MODEL_FOLDER --engines 1 2 --out generate.json [--kind vllm] [--option k=v]
+    python benchmarks/scale.py grpo MODEL_FOLDER --cards 1 2 --out grpo.json [--data gsm8k.jsonl] [--option k=v]
 
 Fine-tuning: the same records in the same optimiser steps for every number of processes; the rate is that of the steps
 after the first `--warm`, without start and export. Generation: the same requests through the shared job of
-`reasoner.shards`; the rate is from the moment when every engine is ready to the last completion that is recorded.
-`scaling` is the rate by that of the first number. One run each, no interval: repeat it for one.
+`reasoner.shards`; the rate is from the moment when every engine is ready to the last completion that is recorded. GRPO:
+as many training processes and engines as cards; the rate is completion tokens of the steps after `--warm` by their wall
+time (of the planner without its worker's tokens), the parts of a step are those of the first process. Several engines
+draw other samples than one.
+
+`scaling` is the rate by that of the first number in the same round. One round has no interval; `--rounds R` runs the
+numbers so often, in turns forwards and backwards. The result is written after every run.
 """
 
 import argparse
@@ -16,14 +22,19 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from reasoner.config.data import ColumnMap, SourceConfig  # noqa: E402
+from reasoner.config.planner import PlannerGrpoConfig, RewardConfig, WorkerConfig  # noqa: E402
+from reasoner.config.smart import EngineConfig, PromptConfig, SamplingConfig, SmartGrpoConfig  # noqa: E402
 from reasoner.config.training import TrainConfig  # noqa: E402
 from reasoner.engines.protocol import EngineSettings  # noqa: E402
 from reasoner.ledger.keys import request_keys  # noqa: E402
+from reasoner.problems.loading import load_problems  # noqa: E402
 from reasoner.problems.word_problems import generate  # noqa: E402
 from reasoner.prompts.chat import ChatRenderer  # noqa: E402
 from reasoner.provenance import environment  # noqa: E402
@@ -31,8 +42,14 @@ from reasoner.records import GenerationRequest, Sampling, TrainingExample  # noq
 from reasoner.shards.hosts import run_workers  # noqa: E402
 from reasoner.shards.job import Job  # noqa: E402
 from reasoner.shards.place import Place  # noqa: E402
-from reasoner.store.rows import write_rows  # noqa: E402
+from reasoner.store.rows import read_rows, write_rows  # noqa: E402
+from reasoner.training.grpo.journal import METRICS  # noqa: E402
+from reasoner.training.grpo.launch import run_grpo  # noqa: E402
 from reasoner.training.launch import run_sft  # noqa: E402
+from reasoner.training.planner.launch import PROGRAM as PLANNER  # noqa: E402
+from reasoner.training.planner.spec import PlannerGrpoSpec  # noqa: E402
+from reasoner.training.smart.spec import PROGRAM as SMART  # noqa: E402
+from reasoner.training.smart.spec import SmartGrpoSpec  # noqa: E402
 from reasoner.training.specs import SftSpec  # noqa: E402
 
 
@@ -62,9 +79,9 @@ def sft(arguments: argparse.Namespace, scratch: Path) -> list[dict[str, Any]]:
     train = TrainConfig(
         batch_size=batch, grad_accum=accum, epochs=1.0, save_steps=10_000, min_records=1, max_length=4096
     )
-    found = []
-    for processes in arguments.processes:
-        work = scratch / f"sft-{processes}"
+    found: list[dict[str, Any]] = []
+    for turn, processes in turns(arguments):
+        work = scratch / f"sft-{turn}-{processes}"
         spec = SftSpec(
             base=model, base_name=model.name, train_rows=scratch / "train.jsonl", output=work / "adapter", work=work,
             end_token=renderer.end_token, train=train, add_special_tokens=not renderer.has_chat_template,
@@ -75,17 +92,20 @@ def sft(arguments: argparse.Namespace, scratch: Path) -> list[dict[str, Any]]:
         write(arguments, found)
         try:
             done = run_sft(
-                spec, scratch / f"sft-{processes}.log", lambda facts, t=times: t.append(time.monotonic())
+                spec,
+                scratch / f"sft-{turn}-{processes}.log",
+                lambda facts, t=times: t.append(time.monotonic()),
             )
         except Exception as error:
-            found.append({"processes": processes, "error": f"{type(error).__name__}: {error}"[:2000]})
+            found.append(failed(turn, processes, error))
             continue
         counts = done.training["records"]
         tokens = (counts["prompt_tokens"] + counts["completion_tokens"]) / done.training["steps"]
         measured = times[arguments.warm :]
         rate = tokens * (len(measured) - 1) / (measured[-1] - measured[0])
         found.append({
-            "processes": processes, "sharding": spec.sharding if processes > 1 else None, "tokens_per_s": rate,
+            "round": turn, "count": processes, "sharding": spec.sharding if processes > 1 else None,
+            "tokens_per_s": rate,
             "steps": len(measured) - 1, "tokens_a_step": tokens, "batch": done.training["batch"],
             "packing": done.training["packing"], "losses": [row["loss"] for row in done.training["losses"]],
             "whole_s": time.monotonic() - started, "memory": done.metrics,
@@ -104,41 +124,132 @@ def generation(arguments: argparse.Namespace, scratch: Path) -> list[dict[str, A
         for sample in range(arguments.samples)
     ]
     owed = dict(zip(request_keys(requests, "scale"), requests, strict=True))
-    options = {name: json.loads(value) for name, _, value in (o.partition("=") for o in arguments.option)}
-    settings = EngineSettings(arguments.kind, arguments.model, options=options)
-    found = []
-    for engines in arguments.engines:
+    settings = EngineSettings(arguments.kind, arguments.model, options=options_of(arguments))
+    found: list[dict[str, Any]] = []
+    for turn, engines in turns(arguments):
         size = len(owed) if engines == 1 else -(-len(owed) // (engines * arguments.shards))
-        job = Job.publish(Place(scratch / f"shards-{engines}"), settings, owed, shard_size=size)
+        job = Job.publish(Place(scratch / f"shards-{turn}-{engines}"), settings, owed, shard_size=size)
         times: list[float] = []
         started = time.monotonic()
         write(arguments, found)
         try:
             run_workers(
-                job, engines, scratch / f"logs-{engines}", scratch / f"work-{engines}",
+                job, engines, scratch / f"logs-{turn}-{engines}", scratch / f"work-{turn}-{engines}",
                 lambda facts, t=times: t.append(time.time()), together=engines, batch=256, flush_seconds=2.0,
             )  # fmt: skip
         except Exception as error:
-            found.append({"engines": engines, "error": f"{type(error).__name__}: {error}"[:2000]})
+            found.append(failed(turn, engines, error))
             continue
         done = [completion for shard in job.shards() for completion in shard.read().done.values()]
         seconds = max(times) - json.loads(job.place.read("started") or b"0")
         made = sum(c.completion_tokens for c in done)
         found.append({
-            "engines": engines, "requests": len(done), "seconds": seconds, "completion_tokens": made,
+            "round": turn, "count": engines, "requests": len(done), "seconds": seconds, "completion_tokens": made,
             "prompt_tokens": sum(c.prompt_tokens for c in done), "tokens_per_s": made / seconds, "shard": size,
             "whole_s": time.monotonic() - started,
         })  # fmt: skip
     return found
 
 
+def grpo(arguments: argparse.Namespace, scratch: Path) -> list[dict[str, Any]]:
+    """One training a number of cards, on which it has as many processes and engines."""
+    questions = load_problems(source(arguments.data, arguments.prompts * arguments.steps)).problems
+    write_rows(scratch / "questions.jsonl", [problem.to_row() for problem in questions])
+    found: list[dict[str, Any]] = []
+    for turn, cards in turns(arguments):
+        room = scratch / f"grpo-{turn}-{cards}"
+        module, spec = grpo_spec(arguments, scratch / "questions.jsonl", room, cards)
+        started = time.monotonic()
+        write(arguments, found)
+        try:
+            done = run_grpo(module, spec, room / "train.log")
+        except Exception as error:
+            found.append(failed(turn, cards, error))
+            continue
+        steps = read_rows(spec.work / METRICS)[arguments.warm :]
+        found.append({
+            "round": turn, "count": cards, **rate_of(steps, arguments.prompts * arguments.samples),
+            "batch": done.training["batch"], "engine_restarts": done.metrics["engine_restarts"],
+            "whole_s": time.monotonic() - started, "memory": done.metrics, "metrics": steps,
+        })  # fmt: skip
+    return found
+
+
+def grpo_spec(
+    arguments: argparse.Namespace, rows: Path, room: Path, cards: int
+) -> tuple[str, SmartGrpoSpec | PlannerGrpoSpec]:
+    """The program and its spec: the same effective batch for every number of cards, nothing saved before the end."""
+    whole = arguments.prompts * arguments.samples
+    settings: dict[str, Any] = {
+        "batch_size": arguments.batch, "grad_accum": whole // arguments.batch, "num_generations": arguments.samples,
+        "max_steps": arguments.steps, "save_steps": 10_000, "max_prompt_length": arguments.prompt_tokens,
+        "max_completion_length": arguments.tokens, "max_samples": None, "share_card": arguments.share_card,
+        "gradient_checkpointing": arguments.gradient_checkpointing,
+    }  # fmt: skip
+    common: dict[str, Any] = {
+        "base": arguments.model.resolve(), "base_name": arguments.model.name, "rows": rows, "output": room / "adapter",
+        "work": room / "work", "device": arguments.device, "processes": cards, "engines": cards,
+        "engine": EngineConfig(kind=arguments.kind, options=options_of(arguments)),
+    }  # fmt: skip
+    if arguments.method == "smart":
+        prompt = PromptConfig(template=arguments.template)
+        return SMART, SmartGrpoSpec(**common, grpo=SmartGrpoConfig(**settings), prompt=prompt)
+    worker = WorkerConfig(decoding=SamplingConfig(max_tokens=arguments.tokens))
+    reward = RewardConfig(independence_weight=0.0)  # its embedder may not be there
+    return PLANNER, PlannerGrpoSpec(
+        **common, grpo=PlannerGrpoConfig(**settings), worker=worker, reward=reward
+    )
+
+
+def rate_of(steps: list[dict[str, Any]], completions: int) -> dict[str, Any]:
+    """Tokens/s and seconds of these steps, each of so many completions, and their parts by means."""
+    walls = [row["time/wall"] for row in steps]
+    tokens = [row["completions/mean_length"] * completions for row in steps]
+    names = sorted({name for row in steps for name in row if name.startswith("time/")})
+    parts = {name.removeprefix("time/"): mean([row.get(name, 0.0) for row in steps]) for name in names}
+    return {
+        "tokens_per_s": sum(tokens) / sum(walls), "steps": len(steps), "seconds_a_step": mean(walls),
+        "tokens_a_step": mean(tokens), "parts_s": parts,
+    }  # fmt: skip
+
+
+def source(path: Path | None, count: int) -> SourceConfig:
+    """Questions in GSM8K's shape from a file, or generated ones."""
+    if path is None:
+        return SourceConfig(name="bench", kind="generated", path="word-problems", limit=count)
+    return SourceConfig(
+        name="bench", kind="file", path=str(path), columns=ColumnMap(answer="answer"), answer_format="hash_marks",
+        limit=count,
+    )  # fmt: skip
+
+
+def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The engine's options."""
+    return {name: json.loads(value) for name, _, value in (o.partition("=") for o in arguments.option)}
+
+
+def turns(arguments: argparse.Namespace) -> list[tuple[int, int]]:
+    """Round and number of every run: 1 2, then 2 1, and so on."""
+    orders = (arguments.counts, arguments.counts[::-1])
+    return [(turn, count) for turn in range(arguments.rounds) for count in orders[turn % 2]]
+
+
+def failed(turn: int, count: int, error: Exception) -> dict[str, Any]:
+    return {"round": turn, "count": count, "error": f"{type(error).__name__}: {error}"[:2000]}
+
+
 def write(arguments: argparse.Namespace, found: list[dict[str, Any]]) -> None:
     """Write what is known so far: a later run may be cut off."""
-    first = found[0].get("tokens_per_s") if found else None
+    ones = {row["round"]: row.get("tokens_per_s") for row in found if row["count"] == arguments.counts[0]}
+    scaling: dict[int, list[float]] = {}
     for row in found:
-        row["scaling"] = row["tokens_per_s"] / first if first and "tokens_per_s" in row else None
+        one, own = ones.get(row["round"]), row.get("tokens_per_s")
+        row["scaling"] = own / one if own and one else None
+        if own and one:
+            scaling.setdefault(row["count"], []).append(row["scaling"])
     said = {name: str(value) for name, value in vars(arguments).items()}
-    text = json.dumps({"arguments": said, "environment": environment(), "runs": found}, indent=1, default=str)
+    result = {"arguments": said, "environment": environment(), "scaling": scaling, "runs": found}
+    text = json.dumps(result, indent=1, default=str)
     if arguments.out and found:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         arguments.out.write_text(text + "\n", encoding="utf-8")
@@ -150,7 +261,7 @@ def main() -> int:
     )
     parts = parser.add_subparsers(dest="part", required=True)
     one = parts.add_parser("sft")
-    one.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    one.add_argument("--processes", dest="counts", type=int, nargs="+", default=[1, 2])
     one.add_argument("--batch", type=int, default=32, help="records a device and micro-step, of one process")
     one.add_argument("--accum", type=int, default=4)
     one.add_argument("--steps", type=int, default=30)
@@ -159,27 +270,46 @@ def main() -> int:
     one.add_argument("--device", default="auto")
     one.add_argument("--sharding", default="ddp", choices=["ddp", "fsdp", "deepspeed"])
     other = parts.add_parser("generate")
-    other.add_argument("--engines", type=int, nargs="+", default=[1, 2])
+    other.add_argument("--engines", dest="counts", type=int, nargs="+", default=[1, 2])
     other.add_argument("--prompts", type=int, default=400)
     other.add_argument("--samples", type=int, default=16)
     other.add_argument("--tokens", type=int, default=256)
     other.add_argument("--shards", type=int, default=4, help="a engine, where there are several")
-    other.add_argument("--kind", default="vllm")
-    other.add_argument("--option", action="append", default=[], help="name=JSON, of the engine")
-    for part in (one, other):
+    third = parts.add_parser("grpo")
+    third.add_argument("--cards", dest="counts", type=int, nargs="+", default=[1, 2])
+    third.add_argument("--method", choices=["smart", "planner"], default="smart")
+    third.add_argument("--template", default=PromptConfig().template, help="SMART's prompt")
+    third.add_argument("--data", type=Path, help="questions in GSM8K's shape; unset generates some")
+    third.add_argument("--prompts", type=int, default=16, help="questions a step")
+    third.add_argument("--samples", type=int, default=8, help="completions a question")
+    third.add_argument("--batch", type=int, default=8, help="completions a device and micro-step, at most")
+    third.add_argument("--tokens", type=int, default=320, help="of a completion, at most")
+    third.add_argument("--prompt-tokens", type=int, default=1024, help="longer questions are left out")
+    third.add_argument("--steps", type=int, default=8)
+    third.add_argument("--warm", type=int, default=2)
+    third.add_argument("--device", default="auto")
+    third.add_argument("--share-card", action="store_true", help="the engines sleep during updates")
+    third.add_argument("--gradient-checkpointing", action="store_true")
+    for part in (other, third):
+        part.add_argument("--kind", default="vllm")
+        part.add_argument("--option", action="append", default=[], help="name=JSON, of the engine")
+    for part in (one, other, third):
+        part.add_argument("--rounds", type=int, default=1)
         part.add_argument("model", type=Path)
         part.add_argument("--out", type=Path)
         part.add_argument("--keep", type=Path, help="folder for logs")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="reasoner-scale-") as folder:
-        found = (sft if arguments.part == "sft" else generation)(arguments, Path(folder))
+        found = {"sft": sft, "generate": generation, "grpo": grpo}[arguments.part](arguments, Path(folder))
         if arguments.keep:
             for log in Path(folder).rglob("*.log"):
                 arguments.keep.mkdir(parents=True, exist_ok=True)
                 shutil.copy(log, arguments.keep / f"{arguments.part}-{log.parent.name}-{log.name}")
     write(arguments, found)
     for row in found:
-        print({k: v for k, v in row.items() if k not in ("losses", "memory", "packing")}, flush=True)
+        print(
+            {k: v for k, v in row.items() if k not in ("losses", "memory", "packing", "metrics")}, flush=True
+        )
     return int(any("error" in row for row in found))
 
 

@@ -5,6 +5,8 @@ import os
 import re
 from pathlib import Path
 
+from reasoner.errors import InfrastructureError
+
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 """Processor flags (x86 and Arm) of bfloat16 arithmetic."""
 
@@ -62,3 +64,19 @@ def visible_devices() -> list[str]:
         return [name.strip() for name in said.split(",") if name.strip()]
     found = (re.fullmatch(r"nvidia(\d+)", path.name) for path in Path("/dev").iterdir())
     return [str(i) for i in range(sum(match is not None for match in found))]
+
+
+def device_sets(engines: int, per_engine: int = 1) -> list[str | None]:
+    """CUDA_VISIBLE_DEVICES of each engine; None where this machine has no accelerator, as for scripted engines.
+
+    Raises InfrastructureError when there are too few devices.
+    """
+    devices = visible_devices()
+    if not devices:
+        return [None] * engines
+    if engines * per_engine > len(devices):
+        raise InfrastructureError(
+            f"{engines} engines of {per_engine} devices need {engines * per_engine}; {len(devices)} are visible; "
+            "lower compute.engines"
+        )
+    return [",".join(devices[i * per_engine : (i + 1) * per_engine]) for i in range(engines)]

@@ -359,11 +359,18 @@ class MultiTurnConfig(Section):
         """Training processes."""
         return self.processes or self.compute.processes
 
+    @property
+    def samplers(self) -> int:
+        """Engines that a training starts to sample with; 0 where a server does."""
+        return 0 if self.compute.server.url else self.compute.engines
+
     def learned(self) -> "MultiTurnConfig":
         """The same training without what only reports on it: two runs that learn alike have one key."""
         length = {"max_tokens": self.evaluation.max_tokens}
         here = self.compute  # the training must know where it runs
-        compute = ComputeConfig(one_card=here.one_card, processes=here.processes, server=here.server)
+        compute = ComputeConfig(
+            one_card=here.one_card, processes=here.processes, engines=here.engines, server=here.server
+        )  # fmt: skip
         kept = {"evaluation": MultiTurnEvaluation.model_validate(length), "compute": compute}
         return self._with_defaults(*REPORTING, **kept)
 

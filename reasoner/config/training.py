@@ -122,7 +122,8 @@ class ComputeConfig(Section):
     """Training processes, one a device of this machine. They share the effective batch, which stays; a training may go
     on with another number from its last checkpoint."""
     engines: int = Field(default=1, ge=1)
-    """Engines that share a generation, one a device (or a group of `engine.options.tensor_parallel_size` devices)."""
+    """Engines that share a generation, or the sampling of a training, one a device (or a group of
+    `engine.options.tensor_parallel_size` devices). Several draw other samples than one."""
     sharding: Sharding = "ddp"
     """Supervised fine-tuning: `ddp`: the whole model on every device. `fsdp`: its weights, gradients and optimiser
     divided among them. `deepspeed`: gradients and optimiser alone, by ZeRO stage 2 (needs the package deepspeed). GRPO

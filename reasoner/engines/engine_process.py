@@ -54,8 +54,10 @@ class RunningEngine(Protocol):
 class EngineProcess:
     """One running worker with its `wire` and its log. Safe to close from another thread."""
 
-    def __init__(self, log: Path) -> None:
-        """Start the worker and wait until it has connected. Raises EngineError when it ends before that."""
+    def __init__(self, log: Path, devices: str | None = None) -> None:
+        """Start the worker and wait until it has connected; `devices` as for `start_engine`. Raises EngineError when it
+        ends before that.
+        """
         self.log = log
         self._lock = threading.Lock()
         folder = socket_folder()
@@ -63,7 +65,7 @@ class EngineProcess:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
                 listener.bind(str(folder / "engine"))
                 listener.listen(1)
-                self._child = start_engine("reasoner.engines.worker", [folder / "engine"], log)
+                self._child = start_engine("reasoner.engines.worker", [folder / "engine"], log, devices)
                 try:
                     self.wire = Wire(self._accept(listener))
                 except BaseException:
@@ -140,10 +142,14 @@ def socket_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="reasoner-", dir="/tmp"))
 
 
-def start_engine(module: str, arguments: list[str | Path], log: Path) -> Child:
-    """Start a program that runs an engine, and that ends with this process."""
+def start_engine(module: str, arguments: list[str | Path], log: Path, devices: str | None = None) -> Child:
+    """Start a program that runs an engine, and that ends with this process.
+
+    `devices` are the cards that it may use, as CUDA_VISIBLE_DEVICES names them; None: those that this process may.
+    """
+    cards = {} if devices is None else {"CUDA_VISIBLE_DEVICES": devices}
     return start_child(
         [sys.executable, "-m", module, *arguments],
         log=log,
-        env={"PYTHONPATH": python_path(), **compute_environment()},
+        env={"PYTHONPATH": python_path(), **compute_environment(), **cards},
     )

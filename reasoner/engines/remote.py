@@ -34,10 +34,11 @@ class RemoteEngine:
         *,
         log: Path,
         idle_seconds: float | None = None,
+        devices: str | None = None,
         launch: Callable[[], RunningEngine] | None = None,
     ) -> None:
         """Start the engine and wait until it is ready. `launch` brings its process, by default a new one that
-        writes to `log`.
+        writes to `log` and uses the cards `devices` (as CUDA_VISIBLE_DEVICES names them; None: all that are visible).
 
         Raises ConfigurationError and ModelError as the engine does, and EngineError, which names model,
         kind, cause and log, for any other reason.
@@ -49,7 +50,7 @@ class RemoteEngine:
         self._calls = 0
         self._active: int | None = None
         self._closed = False
-        self._launch = launch or (lambda: EngineProcess(self.log))
+        self._launch = launch or (lambda: EngineProcess(self.log, devices))
         self._process: RunningEngine | None = None
         self._timer: threading.Timer | None = None
         self._lock = threading.RLock()

@@ -1,7 +1,8 @@
 """The environment of a child: what it needs and no secrets.
 
-Names are allowed, not forbidden, and a name that sounds like a secret never passes by itself. What else a
-child needs (a token for an upload) the caller gives it explicitly.
+Names are allowed, not forbidden, and a name that sounds like a secret never passes by itself. Nor does what a launcher
+of several processes told this one (ranks, TORCHELASTIC_*): a TCP store in the child would wait for the launcher's.
+What else a child needs (a token for an upload) the caller gives it explicitly.
 """
 
 import os
@@ -16,7 +17,7 @@ ALLOWED = re.compile(
     r"|VIRTUAL_ENV|CONDA_PREFIX|PYTHON.*|XDG_.*|SSL_CERT_.*|CC|CXX"
     r"|CUDA_.*|NVIDIA_.*|NCCL_.*|NVSHMEM_.*|GLOO_.*|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES"
     r"|OMP_.*|MKL_.*|OPENBLAS_.*|NUMEXPR_.*|KMP_.*|GOMP_.*"
-    r"|TORCH.*|PYTORCH_.*|TRITON_.*|VLLM_.*|HF_.*|TRANSFORMERS_.*|TOKENIZERS_.*|ACCELERATE_.*|BNB_.*"
+    r"|TORCH(?!ELASTIC_).*|PYTORCH_.*|TRITON_.*|VLLM_.*|HF_.*|TRANSFORMERS_.*|TOKENIZERS_.*|ACCELERATE_.*|BNB_.*"
     r"|WANDB_MODE|WANDB_DIR|WANDB_PROJECT|DO_NOT_TRACK|REASONER_.*"
 )
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reasoner.errors import EngineError, InfrastructureError
-from reasoner.hardware import compute_environment, visible_devices
+from reasoner.engines.start import engine_devices
+from reasoner.errors import EngineError
+from reasoner.hardware import compute_environment
 from reasoner.process.child import Child, start_child
 from reasoner.process.environment import python_path
 from reasoner.shards.job import Job
@@ -31,22 +32,6 @@ STORE_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "FSSPEC_")
 OnProgress = Callable[[dict[str, Any]], None]
 
 
-def device_sets(engines: int, per_engine: int = 1) -> list[str | None]:
-    """CUDA_VISIBLE_DEVICES of each engine; None where this machine has no accelerator, as for scripted engines.
-
-    Raises InfrastructureError when there are too few devices.
-    """
-    devices = visible_devices()
-    if not devices:
-        return [None] * engines
-    if engines * per_engine > len(devices):
-        raise InfrastructureError(
-            f"{engines} engines of {per_engine} devices need {engines * per_engine}; {len(devices)} are visible; "
-            "lower compute.engines"
-        )
-    return [",".join(devices[i * per_engine : (i + 1) * per_engine]) for i in range(engines)]
-
-
 def run_workers(
     job: Job, engines: int, logs: Path, work: Path, on_progress: OnProgress | None = None, **settings: Any
 ) -> None:
@@ -55,12 +40,11 @@ def run_workers(
     `on_progress` gets what the workers report: `{"worker", "made"}`. Raises EngineError when all have ended and
     something is owed; what they recorded stays.
     """
-    per_engine = int(job.settings.options.get("tensor_parallel_size", 1))
     tag = uuid.uuid4().hex[:8]
     with contextlib.ExitStack() as stack:
         children: dict[str, Child] = {}
         freed: set[str] = set()
-        for number, devices in enumerate(device_sets(engines, per_engine)):
+        for number, devices in enumerate(engine_devices(job.settings.options, engines)):
             name = f"{tag}-{number}"
             spec = WorkerSpec(job.place.uri, name, str(logs / f"engine-{name}.log"), **settings)
             ready: list[bool] = []

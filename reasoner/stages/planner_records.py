@@ -106,6 +106,7 @@ def train_grpo(
         base=model.path, base_name=model.name, base_fingerprint=model.fingerprint, rows=rows, output=out,
         work=bench.work / "grpo", engine=engine, grpo=grpo, worker=worker, reward=reward, prompts=template,
         start=start, seed=seed, tracking=shown, processes=bench.compute.processes,
+        engines=bench.compute.engines,
     )  # fmt: skip
     with bench.engines.without_engine():
         done = run_grpo(spec, bench.logs / f"planner-grpo-{bench.work.name}.log", bench.child_progress)

@@ -99,7 +99,7 @@ def train_grpo(
     spec = SmartGrpoSpec(
         base=model.path, base_name=model.name, base_fingerprint=model.fingerprint, rows=rows, output=out,
         work=bench.work / "grpo", engine=engine, grpo=grpo, prompt=prompt, verify=verify, seed=seed,
-        tracking=bench.tracking, processes=bench.compute.processes,
+        tracking=bench.tracking, processes=bench.compute.processes, engines=bench.compute.engines,
     )  # fmt: skip
     with bench.engines.without_engine():
         done = run_grpo(PROGRAM, spec, bench.logs / f"grpo-{bench.work.name}.log", bench.child_progress)

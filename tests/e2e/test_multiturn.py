@@ -120,6 +120,19 @@ def test_two_processes_learn_what_one_does(ready: Path, tmp_path: Path) -> None:
         assert apart < 1e-4 * moved, part
 
 
+def test_two_engines_sample_for_two_processes(ready: Path, tmp_path: Path) -> None:
+    """With the order of a shared card, in which every process waits for the engines' sleep and makes room before they
+    wake."""
+    compute = {"processes": 2, "engines": 2, "one_card": True}
+    fields = {"iterations": 2, "eval_freq": 2, "batch_size": 8, "lm_lr": 1e-3, "guidance_lr": 1e-3}
+    spec = signal.spec(tmp_path, ready, "hint", compute=compute, **fields)
+    run_multiturn(spec, tmp_path / "log", timeout=600)
+    rows = read_rows(spec.output / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [1, 2]
+    assert all(row["logprob_difference"] < 0.005 for row in rows), "both sample with the new adapters"
+    assert {path.name for path in spec.work.glob("engine*.log")} == {"engine-0.log", "engine-1.log"}
+
+
 class Stopped(Exception):
     pass
 

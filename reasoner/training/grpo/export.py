@@ -55,6 +55,7 @@ def training_record(
         "questions": found.counts(),
         "batch": canonical(record.batch),
         **({"processes": spec.processes} if spec.processes > 1 else {}),
+        **({"engines": spec.samplers} if spec.samplers > 1 else {}),
         "halvings": record.halvings,
         "steps": checkpoints.step_of(last),
         "losses": losses,

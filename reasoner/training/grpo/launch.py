@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.config.training import share_of
+from reasoner.engines.start import engine_devices
 from reasoner.tracking import secrets
 from reasoner.training.adapter import TRAINING
 from reasoner.training.grpo.spec import GrpoSpec
@@ -36,6 +37,8 @@ def run_grpo(
     is passed on from this process's environment, and so is the key of a server that samples.
     """
     share_of(spec.grpo.batch_size * spec.grpo.grad_accum, spec.processes)  # told before anything starts
+    if spec.samplers > 1:
+        engine_devices(spec.engine_options, spec.samplers)  # so are too few cards
     argv = program_argv(module, spec.save(spec.work / "grpo.json"), spec.processes, spec.device)
     keys = server_key(spec.grpo.server.url) | (secrets() if spec.tracking else {})
     run_program(argv, spec.work, log, on_progress, timeout, keys)

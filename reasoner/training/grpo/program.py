@@ -1,8 +1,9 @@
 """GRPO training as a program, whatever is trained: a method gives the prompts and the reward.
 
-Covers: TRL's GRPOTrainer on the on-policy loop (one engine, the adapter sent alone), LoRA, the step-0 gate, resuming
-from the last complete checkpoint, several processes (the first samples and judges), halving the micro-batch when memory
-is full, export of the last adapter with its curves. Or, with a 4-bit base, sampling by the trainer's own model.
+Covers: TRL's GRPOTrainer on the on-policy loop (one engine or several, the adapter sent alone), LoRA, the step-0 gate,
+resuming from the last complete checkpoint, several processes (the first samples and judges), halving the micro-batch
+when memory is full, export of the last adapter with its curves. Or, with a 4-bit base, sampling by the trainer's own
+model.
 """
 
 import sys
@@ -119,6 +120,7 @@ def train(spec: S, make: Callable[[S], Method], report: Callable[..., Any], log:
         tracked(tracking if first else None, log, settings) as run,
         Sampling(spec, device, tokenizer, parts, samples=first) as sampling,
     ):
+        processes.wait_for_everyone()  # engines measure what is free on their cards before the models come
         journal = Journal(spec.work, spec.grpo.example_rows, run, method.name, writes=first)
         train_halving(make_job(spec, method, found, sampling, journal, report, log), record, resume, FULL)
         restarts = sampling.restarts
@@ -163,7 +165,7 @@ def make_job(
         journal.rollout(step)
 
     reward = method.reward(sampling, judged)
-    rollout = shared_rollout(sampling.rollout(found.add_special_tokens))
+    rollout = shared_rollout(sampling.rollout(found.add_special_tokens), sampling.make_room)
     return GrpoJob(
         spec,
         sampling.device,

@@ -1,6 +1,6 @@
-"""Where the policy's samples come from, and answers of the bare base: one engine with one copy of the base.
+"""Where the policy's samples come from, and answers of the bare base: one engine with one copy of the base, or several.
 
-vLLM or transformers in a process of its own, or vLLM's server on another machine, which gets the adapter after each
+vLLM or transformers in processes of their own, or vLLM's server on another machine, which gets the adapter after each
 step; or, with a 4-bit base, the trainer's own model.
 """
 
@@ -18,7 +18,7 @@ from reasoner.hardware import served_dtype
 from reasoner.onpolicy.gate import Gate, coarser
 from reasoner.onpolicy.opening import adapters_for, open_server, policy_settings
 from reasoner.onpolicy.parts import Parts
-from reasoner.onpolicy.sampler import OnPolicySampler
+from reasoner.onpolicy.sampler import OnPolicySampler, free_cached_memory
 from reasoner.onpolicy.trl_rollout import rollout_func
 from reasoner.records import Completion, GenerationRequest
 from reasoner.training.grpo.spec import GrpoSpec
@@ -37,7 +37,7 @@ class Sampling:
         and a completion do not fit into its context."""
         self._spec, self.device, self.tokenizer = spec, device, tokenizer
         self.parts = parts or Parts()
-        self._options = {**spec.engine.options, **spec.grpo.engine}
+        self._options = spec.engine_options
         self.max_model_len = self._context_length()
         self._sampler: OnPolicySampler | None = None
         self._trainer: Any = None
@@ -72,6 +72,11 @@ class Sampling:
             Completion(s.text, s.finish, len(s.prompt_ids), len(s.token_ids))
             for s in self._sampler.sample(requests, evaluation=True)
         ]
+
+    def make_room(self) -> None:
+        """Give back what torch keeps on this process's card, where it is shared: an engine may wake there."""
+        if self._spec.grpo.share_card:
+            free_cached_memory()
 
     def rest(self) -> None:
         """Let the engine sleep where it shares the card; call it after a step's last question."""
@@ -125,7 +130,7 @@ class Sampling:
         if spec.grpo.server.url:
             return open_server(spec.grpo.server, settings)
         wanted = policy_settings(settings, 1, bool(spec.grpo.share_card))
-        return open_engine(wanted, log=spec.work / "engine.log")
+        return open_engine(wanted, log=spec.work / "engine.log", engines=spec.samplers)
 
     def _live(self, trainer: Any) -> Any:
         from reasoner.training.grpo.live_engine import LiveEngine

@@ -26,10 +26,13 @@ def by_first(work: Callable[[list[Any]], Sequence[Any]], rows: Sequence[Any]) ->
 
 def shared_rollout(
     rollout: Callable[[list[Any], Any], dict[str, Any]],
+    make_room: Callable[[], None] = lambda: None,
 ) -> Callable[[list[Any], Any], dict[str, Any]]:
-    """A rollout function of TRL's that the first process calls for all."""
+    """A rollout function of TRL's that the first process calls for all, when each has called `make_room`."""
 
     def run(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        make_room()
+
         def work(everyone: list[Any]) -> list[dict[str, Any]]:
             found = rollout(everyone, trainer)
             return [dict(zip(found, values, strict=True)) for values in zip(*found.values(), strict=True)]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from reasoner.config.grpo import GrpoConfig
 from reasoner.config.smart import EngineConfig
@@ -37,5 +38,18 @@ class GrpoSpec(Spec):
     threads: int | None = None
     processes: int = 1
     """Training processes, one a device; the first samples and judges. They share a step's completions."""
+    engines: int = 1
+    """Engines that share the sampling, one a device (or a group of `tensor_parallel_size` devices). A server, and a
+    4-bit base, are one whatever this says."""
     tracking: Tracking | None = None
     """The W&B run that shows this training; it decides nothing. Its key comes from the environment."""
+
+    @property
+    def samplers(self) -> int:
+        """Engines that this training starts to sample with; 0 where a server or the trainer's own model does."""
+        return 0 if self.grpo.server.url or self.grpo.load_in_4bit else self.engines
+
+    @property
+    def engine_options(self) -> dict[str, Any]:
+        """The options of its engines: `engine`'s, and what `grpo.engine` changes."""
+        return {**self.engine.options, **self.grpo.engine}

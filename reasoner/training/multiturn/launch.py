@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from reasoner.engines.start import engine_devices
 from reasoner.errors import ModelError
 from reasoner.training import launch
 from reasoner.training.adapter import TRAINING
@@ -22,6 +23,8 @@ def run_multiturn(
 
     `on_progress` gets `{"done", "total", "step", …}` after every iteration and validation.
     """
+    if spec.config.samplers > 1:  # too few cards are told before anything starts
+        engine_devices(spec.config.engine.options, spec.config.samplers)
     saved = spec.save(spec.work / "multiturn.json")
     command = launch.program_argv(MODULE, saved, spec.config.trainers, spec.device)
     key = launch.server_key(spec.config.compute.server.url)

@@ -20,6 +20,7 @@ from reasoner.methods.multiturn.archer import Replay
 from reasoner.methods.multiturn.episode import Episode
 from reasoner.methods.multiturn.metrics import rollout_metrics
 from reasoner.onpolicy.parts import Part, Parts
+from reasoner.onpolicy.sampler import free_cached_memory
 from reasoner.records import Problem
 from reasoner.store.rows import dump_row, iter_rows, read_rows, write_rows
 from reasoner.training.multiturn import checkpointing
@@ -122,6 +123,7 @@ class Loop:
     def _share(self, folder: str, name: str, make: Callable[[], list[Episode]]) -> list[Episode]:
         """Episodes that the first process makes and every process reads."""
         path = self.work / folder / f"{name}.jsonl"
+        self._make_room()
         if self.processes.first:
             episodes = make()
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,13 +141,22 @@ class Loop:
 
     def _sync(self) -> None:
         """Hand the adapters, as they are, to the engine."""
+        self._make_room()
         if self.sampler is not None:
             self.sampler.sync(self.learned.policy)
 
     def _rest(self) -> None:
-        """Nothing is sampled before the next update: the engine may let go of the card."""
+        """Nothing is sampled before the next update: the engine may let go of the card, and of the others' cards."""
         if self.sampler is not None:
             self.sampler.rest()
+        if self.config.compute.shares_card:
+            self.processes.wait()
+
+    def _make_room(self) -> None:
+        """Where engines share the processes' cards: each process gives back what torch keeps before one may wake."""
+        if self.config.compute.shares_card:
+            free_cached_memory()
+            self.processes.wait()
 
     def _validate(self) -> None:
         """Greedy episodes on all validation problems; the numbers go into the state."""

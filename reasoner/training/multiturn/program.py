@@ -1,11 +1,11 @@
 """Multi-turn reinforcement learning, as a program: `python -m reasoner.training.multiturn.program SPEC.json`.
 
-Covers: SCoRe, RL-guided SCoRe, MLMT-RL and ArCHer on one loop with LoRA adapters, sampling by an engine of its own in
-a child process, several training processes (gradients are summed; the first one samples), bfloat16 autocast, gradient
+Covers: SCoRe, RL-guided SCoRe, MLMT-RL and ArCHer on one loop with LoRA adapters, sampling by engines of its own in
+child processes, several training processes (gradients are summed; the first one samples), bfloat16 autocast, gradient
 checkpointing, resume. Leaves solver/ and guidance/ (adapters), value/ (value network or critic), training.json,
 metrics.jsonl and the last rollouts and validations.
 
-Not covered: full fine-tuning, quantised bases, one engine a training process.
+Not covered: full fine-tuning, quantised bases.
 """
 
 import shutil
@@ -111,6 +111,7 @@ class _Run:
     def go(self) -> None:
         """Run to the end; the engine ends with it."""
         loop, spec = self._loop, self._spec
+        loop.processes.wait()  # every model is on its card before an engine measures what is free there
         if not loop.processes.first:
             loop.run()
             return

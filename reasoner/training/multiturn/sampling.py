@@ -41,7 +41,7 @@ def advice_of(config: MultiTurnConfig) -> Advice:
 
 
 class Sampler:
-    """Rollouts for training and for validation by one engine, under the adapters that were sent last."""
+    """Rollouts for training and for validation by one engine or several, under the adapters that were sent last."""
 
     def __init__(
         self, config: MultiTurnConfig, policies: OnPolicySampler, training: Rollouts, greedy: Rollouts
@@ -100,7 +100,7 @@ def open_sampler(
             return open_server(
                 server, replace(settings, options={**settings.options, "max_model_len": max_model_len})
             )
-        return open_engine(settings, log=logs / "engine.log")
+        return open_engine(settings, log=logs / "engine.log", engines=config.samplers)
 
     with ExitStack() as stack:
         environment = stack.enter_context(

@@ -301,3 +301,14 @@ def test_a_child_that_is_forgotten_ends(log: Path) -> None:
     assert pid is not None
     wait_for(lambda: not alive(pid), 5)
     guard.wait()
+
+
+def test_a_child_is_told_nothing_of_this_process_s_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With TORCHELASTIC_USE_AGENT_STORE torch takes a TCP store that it should open for the launcher's, and waits."""
+    from reasoner.process.environment import child_environment
+
+    told = ("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "RANK", "LOCAL_RANK", "MASTER_PORT")
+    for name in (*told, "TORCHINDUCTOR_CACHE_DIR"):
+        monkeypatch.setenv(name, "1")
+    passed = child_environment()
+    assert not set(told) & set(passed) and "TORCHINDUCTOR_CACHE_DIR" in passed

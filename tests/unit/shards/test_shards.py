@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from reasoner import hardware
 from reasoner.config.smart import EngineConfig, SamplingConfig
 from reasoner.config.training import ComputeConfig
 from reasoner.engines.pool import EnginePool
@@ -23,7 +24,6 @@ from reasoner.home import Home
 from reasoner.ledger import Ledger, complete
 from reasoner.ledger.keys import request_keys
 from reasoner.records import Completion, GenerationRequest, Problem, Sampling
-from reasoner.shards import hosts
 from reasoner.shards.complete import complete_sharded, shard_size
 from reasoner.shards.job import Job, LostLeaseError, jobs_at, model_stamp
 from reasoner.shards.lease import Lease, end_leases_of
@@ -225,21 +225,21 @@ def test_sizes_of_shards() -> None:
 
 @pytest.fixture
 def cards(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(hosts, "visible_devices", lambda: ["0", "1", "2", "3"])
+    monkeypatch.setattr(hardware, "visible_devices", lambda: ["0", "1", "2", "3"])
     yield
 
 
 def test_each_engine_has_devices_of_its_own(cards: None) -> None:
-    assert hosts.device_sets(2) == ["0", "1"]
-    assert hosts.device_sets(2, per_engine=2) == ["0,1", "2,3"]
+    assert hardware.device_sets(2) == ["0", "1"]
+    assert hardware.device_sets(2, per_engine=2) == ["0,1", "2,3"]
     with pytest.raises(InfrastructureError, match=r"3 engines of 2 devices need 6; 4 are visible"):
-        hosts.device_sets(3, per_engine=2)
+        hardware.device_sets(3, per_engine=2)
 
 
 def test_on_a_host_without_cards_nothing_is_set() -> None:
-    if hosts.visible_devices():
+    if hardware.visible_devices():
         pytest.skip("this machine has cards")
-    assert hosts.device_sets(2) == [None, None]
+    assert hardware.device_sets(2) == [None, None]
 
 
 @pytest.mark.long

@@ -74,9 +74,34 @@ def test_the_engine_sleeps_through_every_update(
     assert never_asleep(calls), calls
 
 
+def test_two_engines_take_turns_with_the_updates_too(
+    base: Path, tokenizer: Any, processes: Any, tmp_path: Path, calls: list[str]
+) -> None:
+    """Both are told to sleep and to wake; the gate compares their samples with the trainer in every iteration."""
+    compute = {"one_card": True, "engines": 2}
+    assert any(run(base, tokenizer, processes, tmp_path / "two", compute=compute, method="mlmt", kl="loss"))
+    assert all(calls.count(name) % 2 == 0 for name in ("load_adapter", "sleep", "wake"))
+    assert asleep_through_every_step(in_pairs(calls)), calls
+
+
+def in_pairs(calls: list[str]) -> list[str]:
+    """The calls of one of two engines that are told the same; who generates goes by the requests."""
+    found: list[str] = []
+    for call in calls:
+        if call in ("generate", "step") or found[-1:] != [call]:
+            found.append(call)
+    return found
+
+
+def test_a_server_is_one_engine_whatever_is_asked_for() -> None:
+    assert config(compute={"engines": 3}).samplers == 3
+    assert config(compute={"engines": 3, "server": {"url": "http://other:8000"}}).samplers == 0
+
+
 def test_who_holds_the_card_is_no_part_of_what_is_learned() -> None:
     from reasoner.ids import content_hash
 
-    apart, shared = config(), config(compute={"one_card": True})
+    apart, shared = config(), config(compute={"one_card": True, "engines": 2})
     assert shared.learned().compute.one_card and not apart.learned().compute.one_card
+    assert shared.learned().compute.engines == 2, "the training is told"
     assert content_hash(apart.learned()) == content_hash(shared.learned())

@@ -1,7 +1,8 @@
 """GRPO by several processes: the completions, rewards and losses of one, and each goes on with the other's work.
 
 Wrong if a process samples by itself, if a group is torn, if a step has other completions than those of one process, or
-if a checkpoint of two can't be gone on from by one.
+if a checkpoint of two can't be gone on from by one. With two engines beside: wrong if one of them is not asked or gets
+other adapters than the other, or if too few cards are found out after the start.
 """
 
 import functools
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from reasoner.engines.start import open_engine
-from reasoner.errors import ConfigurationError
+from reasoner.errors import ConfigurationError, InfrastructureError
 from reasoner.training import checkpoints
 from reasoner.training.adapter import TRAINING, WEIGHTS
 from reasoner.training.grpo import sampling
@@ -105,6 +106,40 @@ def test_what_two_began_one_ends(one: PlannerGrpoSpec, two: PlannerGrpoSpec, tmp
     here(spec)
     assert json.loads((spec.work / "metrics.json").read_text())["resumed_from_step"] == 1
     require_the_same(spec, one)
+
+
+def test_two_engines_sample_for_two_processes(planner: tuple[Path, None, str], tmp_path: Path) -> None:
+    """The gate compares samples of both engines with the trainer, before the first update and after it."""
+    from safetensors.torch import load_file
+
+    spec = make_grpo(*planner, tmp_path, **SETTINGS | {"max_steps": 2})
+    spec = replace(spec, processes=2, engines=2)
+    run_grpo(spec, tmp_path / "log")
+    rows = read_rows(spec.output / METRICS)
+    assert [row["step"] for row in rows] == [1, 2] and any(row["grad_norm"] > 0 for row in rows)
+    assert all(row["sampler_trainer_difference"] < 0.01 for row in rows)
+    assert any(t.any() for name, t in load_file(spec.output / WEIGHTS).items() if "lora_B" in name), (
+        "it moved"
+    )
+    assert {path.name for path in spec.work.glob("engine*.log")} == {"engine-0.log", "engine-1.log"}
+    facts = json.loads((spec.output / TRAINING).read_text())
+    assert (facts["processes"], facts["engines"]) == (2, 2)
+
+
+def test_too_few_cards_are_told_before_anything_starts(
+    planner: tuple[Path, None, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reasoner.hardware.visible_devices", lambda: ["0"])
+    spec = replace(make_grpo(*planner, tmp_path, **SETTINGS), engines=2)
+    with pytest.raises(InfrastructureError, match=r"2 engines of 1 devices need 2; 1 are visible"):
+        run_grpo(spec, tmp_path / "log")
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_server_and_a_4_bit_base_are_one_whatever_is_asked_for(tmp_path: Path) -> None:
+    served = make_grpo(tmp_path, None, "", tmp_path, server={"url": "http://other:8000"}, engines=2)
+    quantised = make_grpo(tmp_path, None, "", tmp_path, load_in_4bit=True, engines=2)
+    assert (served.samplers, quantised.samplers) == (0, 0)
 
 
 def test_a_step_that_can_not_be_shared_is_told(planner: tuple[Path, None, str], tmp_path: Path) -> None:
