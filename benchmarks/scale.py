@@ -21,6 +21,7 @@ import shutil
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -107,6 +108,7 @@ def sft(arguments: argparse.Namespace, scratch: Path) -> list[dict[str, Any]]:
             "round": turn, "count": processes, "sharding": spec.sharding if processes > 1 else None,
             "tokens_per_s": rate,
             "steps": len(measured) - 1, "tokens_a_step": tokens, "batch": done.training["batch"],
+            "step_seconds": [b - a for a, b in pairwise(measured)],
             "packing": done.training["packing"], "losses": [row["loss"] for row in done.training["losses"]],
             "whole_s": time.monotonic() - started, "memory": done.metrics,
         })  # fmt: skip
