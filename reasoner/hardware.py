@@ -45,9 +45,20 @@ training step of 8 records, 14.5 instead of 16 s for 150 answers of vLLM (single
 """
 
 
+FEW_THREADS = 8
+"""Threads of a process beside a card, where nobody set OMP_NUM_THREADS.
+
+What is left for the processor there is small, and small work gains nothing from many threads: on a host of 64 cores
+that four runs shared, each of them had 64, and they waited for each other (docs/results/LOG.md, 2026-11-30).
+"""
+
+
 def compute_environment() -> dict[str, str]:
-    """Environment of a child that computes: `KEPT_MEMORY` where the CPU does it, nothing beside an NVIDIA card."""
-    return {} if has_nvidia() else dict(KEPT_MEMORY)
+    """Environment of a child that computes: `KEPT_MEMORY` where the CPU does it, `FEW_THREADS` beside a card."""
+    if has_nvidia():
+        few = min(FEW_THREADS, os.cpu_count() or 1)
+        return {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(few)}
+    return dict(KEPT_MEMORY)
 
 
 def has_nvidia() -> bool:

@@ -53,6 +53,8 @@ class VllmEngine:
         self.settings = settings
         self._llm: Any = LLM(**vllm_arguments(settings, cpu, known))
         self._engine: Any = self._llm.llm_engine
+        if settings.adapters:
+            self._llm.collective_rpc("reasoner_leave_unpinned")
         self._tokenizer: Any = self._llm.get_tokenizer()
         self._max_model_len = int(self._engine.vllm_config.model_config.max_model_len)
         self._window = 2 * int(self._engine.vllm_config.scheduler_config.max_num_seqs)

@@ -91,7 +91,7 @@ def vllm_arguments(settings: EngineSettings, cpu: bool, known: Iterable[str]) ->
         "enable_prefix_caching": True,
         # The log-probability under the distribution that the token was drawn from, temperature included.
         "logprobs_mode": "processed_logprobs",
-        "worker_extension_cls": "reasoner.engines.vllm_reseed.ReseedExtension",
+        "worker_extension_cls": "reasoner.engines.vllm_worker.WorkerExtension",
         "disable_log_stats": True,
         **(CPU_DEFAULTS if cpu else {}),
         **options,

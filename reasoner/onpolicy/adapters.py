@@ -6,6 +6,7 @@ trainer left is removed by the next one that runs on the machine.
 """
 
 import errno
+import math
 import os
 import re
 import shutil
@@ -23,6 +24,8 @@ MEMORY = Path("/dev/shm")
 PREFIX = "reasoner-adapters+"
 MARGIN = 3
 """Free space that must be there, in adapters: the new one, the old one, and one in reserve."""
+SECOND = re.compile(r"\.lora_(embedding_)?B\b")
+"""The names of the second of an adapter's two matrices."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -52,8 +55,8 @@ class AdapterFolder:
         Raises UsageError if the model has no such adapter, ModelError for one that an engine can't serve, and
         InfrastructureError without space.
         """
-        weights = adapter_tensors(model, peft_name, dtype)
         config = served_config(model, peft_name)
+        weights = adapter_tensors(model, peft_name, dtype, factor=fold_scaling(config))
         size = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
         version = self._versions.get(name, 0) + 1
         trouble = "no folder for adapters"
@@ -116,12 +119,15 @@ class AdapterFolder:
         config.save_pretrained(str(target))
 
 
-def adapter_tensors(model: Any, policy: str, dtype: str) -> dict[str, Any]:
-    """The weights of one adapter on the CPU, named as PEFT saves them. `dtype` `keep` leaves their precision."""
+def adapter_tensors(model: Any, policy: str, dtype: str, *, factor: float = 1.0) -> dict[str, Any]:
+    """The weights of one adapter on the CPU, named as PEFT saves them; those of B times `factor`. `dtype` `keep` leaves
+    their precision."""
     import torch
 
     require_adapter(model, policy)
     weights = adapter_parameters(model, policy)
+    if factor != 1:
+        weights = {n: w.detach() * factor if SECOND.search(n) else w for n, w in weights.items()}
     if dtype == "keep" or not weights:
         return {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
     # One piece in the target precision: the bus is crossed once, not once a tensor, and by half the bytes.
@@ -159,6 +165,19 @@ def served_config(model: Any, policy: str) -> Any:
             raise ModelError(f"adapter {policy!r} uses {name}, which an engine can't serve; train without it")
     config.inference_mode = True
     return config
+
+
+def fold_scaling(config: Any) -> float:
+    """What B is multiplied by to say the same with a scaling of 1, which `config` has from now on.
+
+    vLLM multiplies each tensor by the scaling when it loads an adapter, on the processor; on the card, all at once, it
+    costs nothing. 1, and no change, for an adapter whose modules differ in rank or alpha.
+    """
+    if config.rank_pattern or config.alpha_pattern:
+        return 1.0
+    scaling = config.lora_alpha / (math.sqrt(config.r) if config.use_rslora else config.r)
+    config.lora_alpha, config.use_rslora = config.r, False
+    return float(scaling)
 
 
 def require_adapter(model: Any, policy: str) -> None:

@@ -6,6 +6,7 @@ goes unnoticed.
 """
 
 import dataclasses
+import importlib
 import json
 import os
 import shutil
@@ -21,6 +22,8 @@ import pytest
 from reasoner.engines.protocol import Engine, EngineSettings
 from reasoner.engines.remote import RemoteEngine
 from reasoner.engines.start import build_engine, open_engine
+from reasoner.engines.vllm_settings import is_cpu_build, set_environment
+from reasoner.engines.vllm_worker import PINNING
 from reasoner.errors import ConfigurationError, EngineError, ModelError
 from reasoner.records import Completion, GenerationRequest, Sampling
 from tests.support.tiny_llama import make_adapter, make_byte_model
@@ -292,9 +295,17 @@ def test_an_engine_that_cannot_start_says_why(kind: str, tiny: Path, tmp_path: P
         open_engine(EngineSettings(kind, broken), log=tmp_path / "log")
 
 
-def test_vllm_runs_in_this_process_too(tiny: Path, engines: dict[str, Engine]) -> None:
-    settings = EngineSettings("vllm", tiny, "float32", options={"max_model_len": LENGTH})
+def test_vllm_runs_in_this_process_too(
+    tiny: Path, engines: dict[str, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With adapters, none of which is pinned, whatever vLLM finds right."""
+    set_environment(is_cpu_build())
+    modules = [importlib.import_module(name) for name in PINNING]
+    for module in modules:
+        monkeypatch.setattr(module, "PIN_MEMORY", True)
+    settings = EngineSettings("vllm", tiny, "float32", adapters=True, options={"max_model_len": LENGTH})
     engine = build_engine(settings)
+    assert not any(module.PIN_MEMORY for module in modules)
     requests = [ask(f"{PROMPT} {i}") for i in range(8)]
     here, there = answers(engine, requests), answers(engines["vllm"], requests)
     engine.close()

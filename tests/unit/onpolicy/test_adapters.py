@@ -60,6 +60,47 @@ def test_each_policy_saves_its_own_weights(fresh: Callable[..., Any], tmp_path: 
     assert any((one[name] != two[name]).any() for name in one)
 
 
+@pytest.mark.parametrize(
+    ("more", "factor"),
+    [
+        ({}, 3.0),
+        ({"use_rslora": True}, 6.0),
+        ({"lora_alpha": 4}, 1.0),
+        ({"alpha_pattern": {"q_proj": 20}}, None),
+    ],
+)
+def test_an_engine_has_nothing_left_to_multiply(
+    base: Path, tmp_path: Path, more: dict[str, Any], factor: float | None
+) -> None:
+    """What vLLM reads has a scaling of 1, and says what the trainer's adapter says."""
+    import torch
+    from peft import LoraConfig, PeftModel, get_peft_model
+    from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM
+
+    loader: Any = AutoModelForCausalLM
+    fields = {"r": 4, "lora_alpha": 12, "target_modules": ["q_proj", "down_proj"], "init_lora_weights": False}
+    model = get_peft_model(
+        loader.from_pretrained(base, dtype=torch.float32), LoraConfig(**{**fields, **more})
+    )
+    with AdapterFolder(tmp_path) as kept:
+        folder = kept.write("policy", model, dtype="float32")
+        config = json.loads((folder / "adapter_config.json").read_text())
+        served = load_file(folder / "adapter_model.safetensors")
+        again = PeftModel.from_pretrained(loader.from_pretrained(base, dtype=torch.float32), folder)
+    if factor is None:
+        assert config["lora_alpha"] == 12, "modules of several alphas stay as they are"
+        factor = 1.0
+    else:
+        assert config["lora_alpha"] == config["r"] and not config["use_rslora"]
+    own = adapters.adapter_tensors(model, "default", "keep")
+    assert all(torch.allclose(served[n], w * (factor if "lora_B" in n else 1)) for n, w in own.items())
+    ids = torch.arange(3, 40)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(again(ids).logits, model(ids).logits, atol=1e-5, rtol=1e-5)
+    assert model.peft_config["default"].lora_alpha == more.get("lora_alpha", 12), "the trainer's is as it was"
+
+
 def test_without_room_in_memory_the_next_folder_is_used(
     fresh: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reasoner.errors import ModelError
-from reasoner.methods.planner.independence import PACKAGE, SentenceEmbedder, independence
+from reasoner.methods.planner.independence import PACKAGE, THREADS, SentenceEmbedder, independence
 from reasoner.methods.planner.pipeline import PipelineExecutor
 from tests.unit.methods.planner.world import Script, worker
 
@@ -72,6 +72,23 @@ def test_a_steps_plans_are_embedded_in_one_call_and_nothing_is_kept(embedder: Se
     assert found == pytest.approx([executor.compute_independence(plan) for plan in plans], abs=1e-6)
     assert found[1] == found[2] == 0.5 and 0 < found[0] <= 1
     assert not any(isinstance(held, dict | list) and held for held in vars(embedder).values())
+
+
+def test_many_cores_are_left_to_others(embedder: SentenceEmbedder, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    model, threads = embedder._load(), []
+    encode = model.encode
+    monkeypatch.setattr(
+        model, "encode", lambda *a, **k: threads.append(torch.get_num_threads()) or encode(*a, **k)
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(16)
+    try:
+        embedder(["the pens"])
+        assert threads == [THREADS] and torch.get_num_threads() == 16
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_missing_embedder_is_told_in_a_line(tmp_path) -> None:  # type: ignore[no-untyped-def]
