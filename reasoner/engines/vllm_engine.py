@@ -208,6 +208,7 @@ def _sampling_params(sampling: Sampling, logprobs: bool) -> Any:
             max_tokens=sampling.max_tokens,
             stop=list(sampling.stop) or None,
             logprobs=0 if logprobs else None,  # 0: the sampled token only
+            flat_logprobs=logprobs,  # no dictionary a token
             structured_outputs=StructuredOutputsParams(choice=list(sampling.choices))
             if sampling.choices
             else None,
@@ -220,7 +221,7 @@ def _completion(output: Any, logprobs: bool) -> Completion:
     ids = tuple(int(token) for token in sample.token_ids)
     values: tuple[float, ...] = ()
     if logprobs:
-        values = tuple(float(at[token].logprob) for at, token in zip(sample.logprobs, ids, strict=True))
+        values = tuple(map(float, sample.logprobs.logprobs))
     return Completion(
         text=sample.text,
         finish=FINISHES.get(sample.finish_reason, "error"),
