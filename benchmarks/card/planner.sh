@@ -14,6 +14,9 @@
 # small model and generated training problems on the CPU, on ENGINE, default vllm_cpu), SHOW=1 (print the commands, run
 # nothing), REASONER_HOME, PYTHON.
 #
+# As many split as whole plans in the warm start, and no side terms where all plans are right, since GRPO came to split
+# nothing without them (docs/results/planner-gsm8k.md).
+#
 # A warm start goes on to GRPO from 85 % valid plans, so that the card's time is not lost; whether it reached the 95 % that
 # METHODS 4.6 asks stands in report.md.
 #
@@ -39,6 +42,7 @@ else
     "data.evaluation.gsm8k.path=$DATA/gsm8k_test.jsonl" "${CARD_ENGINE[@]}" engine.options.max_model_len=3072
     engine.options.max_num_seqs=512 grpo.engine.gpu_memory_utilization=0.35 grpo.gradient_checkpointing=false
     worker.decoding.max_tokens=384 sft.samples=2 sft.min_parse_rate=0.85 sft.train.epochs=3
+    sft.balance_decisions=true reward.mask_all_correct_side_terms=true
     grpo.lr=2e-5 grpo.max_prompt_length=768 grpo.max_completion_length=256
     grpo.logging_steps=1 grpo.save_steps=5 "grpo.max_steps=${STEPS:-100}" evaluation.decoding.max_tokens=256)
 fi

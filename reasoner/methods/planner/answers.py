@@ -11,7 +11,7 @@ from typing import Any
 from reasoner.records import Outcome, Verdict
 from reasoner.verifiers.numbers import canonical_number, extract_number, numbers_equal, parse_number
 
-VERSION = 1
+VERSION = 2
 """Part of every stage key that holds judged runs; counts up when an answer may be read otherwise."""
 
 
@@ -26,14 +26,12 @@ def final_answer(text: str) -> Fraction | None:
 
 
 def worked_solution(text: str) -> str:
-    """A sub-problem's solution as the next call is shown it: its steps and its result, or the raw text."""
+    """A sub-problem's solution as the next call is shown it: the JSON's steps and result, or else the whole text."""
     solution, result = field(text, "solution"), field(text, "result")
-    parts = [str(part).strip() for part in (solution, result) if _plain(part)]
-    if not parts:
+    if not _plain(solution):
         return text.strip()
-    if len(parts) == 2:
-        return f"{parts[0]} (result: {parts[1]})"
-    return parts[0]
+    steps = str(solution).strip()
+    return f"{steps} (result: {str(result).strip()})" if _plain(result) else steps
 
 
 def judge(text: str | None, gold: str) -> Verdict:

@@ -128,7 +128,8 @@ def test_zero_is_an_answer_and_no_plan_is_wrong() -> None:
 
 def test_worked_solution() -> None:
     assert worked_solution('{"solution": "a", "result": 0}') == "a (result: 0)"
-    assert worked_solution('{"result": 6}') == "6"
+    assert worked_solution('{"result": 6}') == '{"result": 6}'
+    assert worked_solution('4 * 5 = 20.\n{"result": 20}\n') == '4 * 5 = 20.\n{"result": 20}', "the steps stay"
     assert worked_solution(" prose 6 ") == "prose 6"
     assert worked_solution('{"solution": {"a": 1}}') == '{"solution": {"a": 1}}'
 
