@@ -17,6 +17,7 @@ from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.remote import RemoteEngine
 from reasoner.engines.several import SeveralEngines, deal
 from reasoner.engines.transformers_engine import TransformersEngine
+from reasoner.errors import EngineError
 from reasoner.onpolicy.adapters import AdapterFolder
 from reasoner.onpolicy.opening import base_tokenizer
 from reasoner.onpolicy.sampler import OnPolicySampler, Sample
@@ -91,10 +92,11 @@ def test_when_one_dies_both_come_back_with_their_adapter(
 
     def dying(self: RemoteEngine, *args: Any, **more: Any) -> Any:
         for number, answer in enumerate(original(self, *args, **more)):
+            yield answer
             if number == 10 and started.pairs == 3 and self is started.engines[1]:
                 started.kill(1)
-                self.close()  # as if the rest had not been sent
-            yield answer
+                self.close()
+                raise EngineError("it died")  # the rest may be here already, sent before
 
     with (
         pytest.MonkeyPatch.context() as patch,
