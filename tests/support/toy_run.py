@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -83,16 +84,13 @@ def train(
     def opened(*args: Any, **options: Any) -> Iterator[Environment]:
         yield environment
 
-    def in_process(settings: Any, *, log: Path) -> Any:
-        return open_engine(settings, log=log, in_process=True)
-
     def quiet(*args: Any, **facts: Any) -> None:
         pass
 
     loop = Loop(config, work, learned, processes, train, validation, None, quiet, quiet)
     with (
         mock.patch.object(sampling, "open_environment", opened),
-        mock.patch.object(sampling, "open_engine", in_process),
+        mock.patch.object(sampling, "open_engine", partial(open_engine, in_process=True)),
         sampling.open_sampler(config, base, None, work, 256, loop.parts) as sampler,
     ):
         loop.sampler = sampler
