@@ -29,7 +29,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from reasoner.config.data import ColumnMap, SourceConfig  # noqa: E402
+from grpo_side import source  # noqa: E402
+
 from reasoner.config.planner import PlannerGrpoConfig, RewardConfig, WorkerConfig  # noqa: E402
 from reasoner.config.smart import EngineConfig, PromptConfig, SamplingConfig, SmartGrpoConfig  # noqa: E402
 from reasoner.config.training import TrainConfig  # noqa: E402
@@ -102,13 +103,11 @@ def sft(arguments: argparse.Namespace, scratch: Path) -> list[dict[str, Any]]:
             continue
         counts = done.training["records"]
         tokens = (counts["prompt_tokens"] + counts["completion_tokens"]) / done.training["steps"]
-        measured = times[arguments.warm :]
-        rate = tokens * (len(measured) - 1) / (measured[-1] - measured[0])
+        seconds = [after - before for before, after in pairwise(times[arguments.warm :])]
         found.append({
             "round": turn, "count": processes, "sharding": spec.sharding if processes > 1 else None,
-            "tokens_per_s": rate,
-            "steps": len(measured) - 1, "tokens_a_step": tokens, "batch": done.training["batch"],
-            "step_seconds": [b - a for a, b in pairwise(measured)],
+            "tokens_per_s": tokens * len(seconds) / sum(seconds),
+            "steps": len(seconds), "tokens_a_step": tokens, "batch": done.training["batch"], "step_seconds": seconds,
             "packing": done.training["packing"], "losses": [row["loss"] for row in done.training["losses"]],
             "whole_s": time.monotonic() - started, "memory": done.metrics,
         })  # fmt: skip
@@ -155,7 +154,9 @@ def generation(arguments: argparse.Namespace, scratch: Path) -> list[dict[str, A
 
 def grpo(arguments: argparse.Namespace, scratch: Path) -> list[dict[str, Any]]:
     """One training a number of cards, on which it has as many processes and engines."""
-    questions = load_problems(source(arguments.data, arguments.prompts * arguments.steps)).problems
+    questions = load_problems(
+        source(arguments.data and str(arguments.data), arguments.prompts * arguments.steps)
+    ).problems
     write_rows(scratch / "questions.jsonl", [problem.to_row() for problem in questions])
     found: list[dict[str, Any]] = []
     for turn, cards in turns(arguments):
@@ -213,16 +214,6 @@ def rate_of(steps: list[dict[str, Any]], completions: int) -> dict[str, Any]:
         "tokens_per_s": sum(tokens) / sum(walls), "steps": len(steps), "seconds_a_step": mean(walls),
         "tokens_a_step": mean(tokens), "parts_s": parts,
     }  # fmt: skip
-
-
-def source(path: Path | None, count: int) -> SourceConfig:
-    """Questions in GSM8K's shape from a file, or generated ones."""
-    if path is None:
-        return SourceConfig(name="bench", kind="generated", path="word-problems", limit=count)
-    return SourceConfig(
-        name="bench", kind="file", path=str(path), columns=ColumnMap(answer="answer"), answer_format="hash_marks",
-        limit=count,
-    )  # fmt: skip
 
 
 def options_of(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -163,14 +163,20 @@ def test_shares_of_the_effective_batch() -> None:
     assert ComputeConfig(processes=2).sharding == "ddp"
 
 
+def divided(base: Path, one: SftSpec, room: Path, sharding: str) -> SftSpec:
+    """Two processes that divide what they hold have learnt what one does."""
+    spec = make_spec(base, room / "whole", processes=2, sharding=sharding)
+    (room / "whole").mkdir(exist_ok=True)
+    run_sft(spec, room / "log")
+    assert losses(spec) == pytest.approx(losses(one), abs=TOLERANCE)
+    assert difference(one, spec) < 1e-4
+    return spec
+
+
 @pytest.mark.long
 def test_a_divided_model_learns_the_same(base: Path, one: SftSpec, tmp_path: Path) -> None:
     """FSDP over gloo; and what two began with it four end. One process reads another form of the optimiser's state."""
-    spec = make_spec(base, tmp_path / "whole", processes=2, sharding="fsdp")
-    (tmp_path / "whole").mkdir(exist_ok=True)
-    run_sft(spec, tmp_path / "log")
-    assert losses(spec) == pytest.approx(losses(one), abs=TOLERANCE)
-    assert difference(one, spec) < 1e-4
+    spec = divided(base, one, tmp_path, "fsdp")
     (tmp_path / "again").mkdir()
     again = stopped_at(spec, 3, tmp_path / "again", processes=4)
     assert run_sft(again, tmp_path / "log").metrics["resumed_from_step"] == 3
@@ -210,11 +216,7 @@ def test_deepspeed_leaves_the_adapter_in_float32() -> None:
 @pytest.mark.skipif(importlib.util.find_spec(zero.PACKAGE) is None, reason="deepspeed is not installed")
 def test_gradients_that_deepspeed_divides_teach_the_same(base: Path, one: SftSpec, tmp_path: Path) -> None:
     """ZeRO stage 2 over gloo: the losses, the files and the resumption of one process; four processes begin anew."""
-    spec = make_spec(base, tmp_path / "whole", processes=2, sharding="deepspeed")
-    (tmp_path / "whole").mkdir(exist_ok=True)
-    run_sft(spec, tmp_path / "log")
-    assert losses(spec) == pytest.approx(losses(one), abs=TOLERANCE)
-    assert difference(one, spec) < 1e-4
+    spec = divided(base, one, tmp_path, "deepspeed")
     assert {p.name for p in spec.output.iterdir()} == {p.name for p in one.output.iterdir()}
     (tmp_path / "again").mkdir()
     again = stopped_at(spec, 3, tmp_path / "again", processes=2)
