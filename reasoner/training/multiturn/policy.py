@@ -93,21 +93,17 @@ class Policy:
         return Scores(found.logprobs, found.entropy, found.mask.float())
 
     def hidden(self, rows: Sequence[Ids], at: Sequence[Sequence[int]]) -> Any:
-        """[B, K, H]: the last hidden state (after the final norm) of each row at its K positions, in float32."""
+        """[B, K, H]: the last hidden state (after the final norm) of each row at its K positions, in float32.
+
+        Padding stands on the right, where causal attention hides it, so no mask is given (as in `token_logprobs`).
+        """
         import torch
 
         width = max(len(row) for row in rows)
         ids_BL = torch.tensor([[*row, *[self._pad] * (width - len(row))] for row in rows], device=self.device)
-        attended = [[1] * len(row) + [0] * (width - len(row)) for row in rows]
-        attended_BL = torch.tensor(attended, device=self.device)
         inner = self.model.get_base_model().base_model
         with self._autocast():
-            states_BLH = inner(
-                input_ids=ids_BL,
-                attention_mask=attended_BL,
-                position_ids=positions(attended_BL),
-                use_cache=False,
-            ).last_hidden_state
+            states_BLH = inner(input_ids=ids_BL, use_cache=False).last_hidden_state
         at_BK = torch.tensor([list(row) for row in at], device=self.device)
         return states_BLH.gather(1, at_BK.unsqueeze(-1).expand(-1, -1, states_BLH.shape[-1])).float()
 
@@ -136,8 +132,3 @@ class Policy:
 
         state = load_file(folder / WEIGHTS, device="cpu")
         set_peft_model_state_dict(self.model, state, adapter_name=adapter)
-
-
-def positions(attended_BL: Any) -> Any:
-    """Positions that count from 0 at each row's first token; padding has position 0."""
-    return (attended_BL.cumsum(-1) - 1).clamp(min=0)
