@@ -1,7 +1,7 @@
 """The planner: learn to plan for a frozen worker (METHODS 4).
 
 questions ─┬─ candidates ─ targets ─ warm start ─ plans ─ gate ─┐
-base model ┴────────────────────────────────────────────── GRPO ┴─┬─ arms ─ evaluation ─ report ─ (publish)
+base model ┴─ (telling questions) ──────────────────────── GRPO ┴─┬─ arms ─ evaluation ─ report ─ (publish)
                                                                   └─ merge
 
 The merged model comes last: it is large, and a run that is cut short should have its evaluation.
@@ -52,13 +52,15 @@ def planner(
         base = stages.prepare_model(config.model)
 
         records = gate = None
+        asked = problems
         adapters: list[ArtifactRef] = []
         if config.sft.enabled:
             records, adapter, gate = warm_start(config, problems, base)
             adapters.append(adapter)
         if config.grpo.enabled:
             start = adapters[-1] if adapters and config.grpo.warm_start else None
-            adapters.append(grpo(config, problems, base, start))
+            asked = telling_questions(config, problems, base)
+            adapters.append(grpo(config, asked, base, start))
 
         trained = adapters[-1]
         runs = {
@@ -72,7 +74,16 @@ def planner(
         clean = overlap.scores(checked, scored, config.evaluation.confidence)
         model = stages.merge(base, trained, problems, config.prompt, config.merge_dtype)
         report = stages.report(
-            pipeline, problems, base, records, gate, tuple(adapters), evaluations, config.seed, clean
+            pipeline,
+            problems,
+            base,
+            records,
+            gate,
+            tuple(adapters),
+            evaluations,
+            config.seed,
+            clean,
+            None if asked is problems else asked,
         )
         run.finish(report, model)
         if config.publish.enabled:
@@ -89,6 +100,16 @@ def warm_start(config: PlannerConfig, problems: ArtifactRef, base: ArtifactRef) 
     adapter = stages.train_sft(records, base, config.sft, config.prompt, config.seed)
     tried = stages.arms(problems, base, adapter, "validation", ("trained",), config.evaluation, *how)
     return records, adapter, stages.require_plans(tried, config.sft.min_parse_rate)
+
+
+def telling_questions(config: PlannerConfig, problems: ArtifactRef, base: ArtifactRef) -> ArtifactRef:
+    """The questions for GRPO: all, or those that some plans of the base solve and others do not."""
+    if config.grpo.pass_rate is None:
+        return problems
+    how = (config.worker, config.prompt, config.engine)
+    drawn = stages.candidates(problems, base, config.sft, *how, config.seed)
+    ways = stages.arms(problems, base, None, "train", arm_names(trained=False), config.evaluation, *how)
+    return stages.telling_questions(problems, (drawn, ways), config.grpo.pass_rate)
 
 
 def grpo(

@@ -86,6 +86,15 @@ def require_plans(out: Draft, runs: ArtifactRef, min_parse_rate: float) -> None:
     out.metadata |= planner_records.require_plans(out.path, open_ref(runs), min_parse_rate)
 
 
+@stage("plan-questions", kind="problems", version=1, external=answer_reading)
+def telling_questions(
+    out: Draft, problems: ArtifactRef, tried: tuple[ArtifactRef, ...], pass_rate: tuple[float, float]
+) -> None:
+    """The training questions that some of the tried plans solve and others do not."""
+    asked = questions.read(open_ref(problems), questions.TRAIN)
+    out.metadata |= planner_records.choose(out.path, asked, folders(tried), pass_rate)
+
+
 @stage("planner-grpo", kind="adapter", version=3, gpu=True, external=prompt_text)
 def train_grpo(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, start: ArtifactRef | None, grpo: PlannerGrpoConfig,
@@ -120,18 +129,18 @@ def evaluate(
     out.metadata |= planner_records.measure(out.path, name, open_ref(runs), config, reward)
 
 
-@stage("planner-report", kind="report", version=3)
+@stage("planner-report", kind="report", version=4)
 def report(
     out: Draft, title: str, problems: ArtifactRef, base: ArtifactRef, records: ArtifactRef | None,
     gate: ArtifactRef | None, adapters: tuple[ArtifactRef, ...], evaluations: tuple[ArtifactRef, ...], seed: int,
-    clean: ArtifactRef | None = None,
+    clean: ArtifactRef | None = None, asked: ArtifactRef | None = None,
 ) -> None:  # fmt: skip
-    """The run as a page."""
+    """The run as a page. `asked` are the questions of GRPO where they are not all of them."""
     facts = {"base model": folder_of(base).name, "base digest": base.digest[:16], "seed": str(seed)}
     planner_report.write(
         out.path, title, facts, open_ref(problems), open_ref(records) if records else None,
         open_ref(gate) if gate else None, folders(adapters), folders(evaluations),
-        open_ref(clean) if clean else None,
+        open_ref(clean) if clean else None, open_ref(asked) if asked else None,
     )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ if [ -n "$SMALL" ]; then
     prompt.template=demo worker.decoding.max_tokens=64 sft.samples=2 sft.decoding.max_tokens=96 sft.min_parse_rate=0
     sft.train.lr=1e-3 sft.train.epochs=2 sft.train.batch_size=4 sft.train.grad_accum=1 sft.train.max_length=512
     sft.train.min_records=1 grpo.lr=1e-4 grpo.batch_size=4 grpo.grad_accum=2 grpo.num_generations=4
-    grpo.max_prompt_length=400 grpo.max_completion_length=96 grpo.logging_steps=1 grpo.save_steps=1
+    'grpo.pass_rate=[0,1]' grpo.max_prompt_length=400 grpo.max_completion_length=96 grpo.logging_steps=1 grpo.save_steps=1
     "grpo.max_steps=${STEPS:-3}" grpo.gate=0.2 evaluation.decoding.max_tokens=96)
 else
   RUNS=${RUNS:-planner-grpo}
@@ -43,7 +43,7 @@ else
     engine.options.max_num_seqs=512 grpo.engine.gpu_memory_utilization=0.35 grpo.gradient_checkpointing=false
     worker.decoding.max_tokens=384 sft.samples=2 sft.min_parse_rate=0.85 sft.train.epochs=3
     sft.balance_decisions=true reward.mask_all_correct_side_terms=true
-    grpo.lr=2e-5 grpo.max_prompt_length=768 grpo.max_completion_length=256
+    'grpo.pass_rate=[0.1,0.9]' grpo.lr=2e-5 grpo.max_prompt_length=768 grpo.max_completion_length=256
     grpo.logging_steps=1 grpo.save_steps=5 "grpo.max_steps=${STEPS:-100}" evaluation.decoding.max_tokens=256)
 fi
 

@@ -26,6 +26,8 @@ class PlannerReport(Section):
     """Counts of the warm start's targets."""
     gate: dict[str, int] = Field(default_factory=dict)
     """The warm-started planner on the validation questions: outputs, valid, correct, decomposed."""
+    asked: dict[str, int] = Field(default_factory=dict)
+    """Counts of GRPO's questions where they were chosen by their pass rate."""
     losses: tuple[Loss, ...] = ()
     curves: tuple[dict[str, float], ...] = ()
     """Means over windows of GRPO steps."""
@@ -47,6 +49,7 @@ def render(report: PlannerReport) -> str:
         "pair_sentence": pair_sentence,
         "notes": notes,
         "gate_sentence": gate_sentence,
+        "asked_sentence": asked_sentence,
     }
     return render_markdown_template("planner.md.jinja", report=report, **helpers)
 
@@ -78,6 +81,16 @@ def gate_sentence(gate: dict[str, int]) -> str:
         return f"{said}: nothing was measured."
     reached = "reached" if valid >= PARSE_RATE * outputs else "not reached"
     return f"{said} ({valid / outputs:.1%}): {PARSE_RATE:.0%} {reached}."
+
+
+def asked_sentence(asked: dict[str, int]) -> str:
+    """Which questions GRPO learnt from."""
+    untried = f", {asked['untried']} have no scored plan" if asked["untried"] else ""
+    return (
+        f"GRPO asked {asked['kept']} of {asked['questions']} training questions, those that some of the base's plans "
+        f"solve and others do not: {asked['too_hard']} were solved by too few plans, {asked['too_easy']} by too "
+        f"many{untried}."
+    )
 
 
 def seconds_sentence(found: PlannerEvaluation, seconds: Mapping[str, float]) -> str:

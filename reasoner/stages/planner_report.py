@@ -16,7 +16,7 @@ from reasoner.store.rows import read_rows
 
 def write(
     out: Path, title: str, facts: dict[str, str], problems: Path, records: Path | None, gate: Path | None,
-    adapters: Sequence[Path], evaluations: Sequence[Path], clean: Path | None = None,
+    adapters: Sequence[Path], evaluations: Sequence[Path], clean: Path | None = None, asked: Path | None = None,
 ) -> None:  # fmt: skip
     """Gather what the stages measured; nothing is computed anew."""
     trainings = [read_json(folder / "training.json") for folder in adapters]
@@ -29,6 +29,7 @@ def write(
         ),
         targets=read_json(records / "counts.json")["train"] if records else {},
         gate=read_json(gate / "gate.json") if gate else {},
+        asked=read_json(asked / "counts.json") if asked else {},
         losses=tuple(map(_loss, trainings)),
         curves=tuple(point for training in trainings for point in training.get("curves", [])),
         contamination=contamination.read(clean) if clean else None,

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from flows.planner import planner
-from reasoner.errors import CollapseError, PublishError, TrainingError
+from reasoner.errors import CollapseError, DataError, PublishError, TrainingError
+from reasoner.methods.planner.questions import pass_rates
 from reasoner.records import ArtifactRef
 from reasoner.report.planner import PlannerReport, plain_lines
+from reasoner.stages.planner import read_episodes
 from reasoner.store import Store, open_ref
 from tests.support.graph import check_edges
 from tests.support.hub_server import TOKEN, serve_hub
@@ -97,9 +99,35 @@ def test_from_questions_to_report_and_again_from_the_cache(
         planner("planner-demo", published)
         assert len(hub.asked) > asked and len(repository.commits) == 2
 
-    # GRPO from the base alone: everything but the training and what follows it is in the cache or the ledger.
-    other = planner("planner-demo", [*world, "grpo.warm_start=false", "sft.enabled=false"])
-    assert stages_run(home)["planner-grpo"] == 2 and report_of(other).targets == {}
+    # GRPO from the base alone, on questions that some plans solve: what was made for the warm start serves again.
+    low, high = 0.1, 0.45
+    alone = [*world, "grpo.warm_start=false", "sft.enabled=false"]
+    other = planner("planner-demo", [*alone, f"grpo.pass_rate=[{low},{high}]"])
+    assert stages_run(home)["planner-grpo"] == 2 and stages_run(home)["plan-candidates"] == 1
+    assert report_of(other).targets == {}
+    counts = check_telling_questions(Store(home / "artifacts"), low, high)
+    page = (open_ref(other) / "report.md").read_text()
+    assert f"GRPO asked {counts['kept']} of {counts['questions']} training questions" in page
+    with pytest.raises(DataError, match=r"grpo.pass_rate=\[0.01, 0.02\] leaves none of"):
+        planner("planner-demo", [*alone, "grpo.pass_rate=[0.01,0.02]"])
+    assert stages_run(home)["planner-grpo"] == 2
+
+
+def check_telling_questions(store: Store, low: float, high: float) -> dict[str, int]:
+    """GRPO was asked what the tried plans say that it should be asked; returns the stage's counts."""
+    made = [(ref, store.manifest(ref).metadata) for ref in store.list()]
+    (drawn,) = [ref for ref, m in made if m["stage"] == "plan-candidates"]
+    (ways,) = [ref for ref, m in made if m["stage"] == "plan-arms" and m["arguments"]["split"] == "train"]
+    tried = read_episodes(open_ref(drawn), "train")
+    for name in ("untrained", "atomic", "decomposed"):
+        tried += read_episodes(open_ref(ways), name)
+    rates = pass_rates(tried)
+    (counts,) = [m for _, m in made if m["stage"] == "plan-questions"]
+    assert len(set(rates.values())) > 1 and counts["questions"] == len(rates)
+    assert counts["kept"] == sum(low <= rate <= high for rate in rates.values()) > 0
+    asked = [m["training"]["questions"]["kept"] for _, m in made if m["stage"] == "planner-grpo"]
+    assert sorted(asked) == [counts["kept"], counts["questions"]]
+    return counts
 
 
 def test_a_warm_start_that_does_not_plan_stops_before_grpo(home: Path, world: list[str]) -> None:
