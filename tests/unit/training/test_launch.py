@@ -1,6 +1,7 @@
 """Specs survive their JSON form, commands are built, and a child's failure comes back as what it was."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -146,3 +147,15 @@ def test_training_and_merging_through_children(base: Path, tmp_path: Path) -> No
     assert "greedy tokens are the same" in (tmp_path / "log").read_text()
     with pytest.raises(ModelError, match="not on 'elsewhere'"):
         run_merge(replace(wanted, base_name="elsewhere", output=tmp_path / "other"), tmp_path / "log")
+
+
+def test_an_engine_that_is_begun_after_trl_still_writes_its_log() -> None:
+    asked = (
+        "import os; from reasoner.training import runtime; runtime.prepare_process(1); import trl; "
+        "print(os.environ.get('VLLM_LOGGING_LEVEL'))"
+    )
+    silent = {k: v for k, v in os.environ.items() if k != "VLLM_LOGGING_LEVEL"}
+    done = subprocess.run(
+        [sys.executable, "-c", asked], env=silent, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["INFO"]
