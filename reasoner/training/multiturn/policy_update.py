@@ -8,11 +8,10 @@ from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.methods.multiturn import losses
 from reasoner.methods.multiturn.advantages import Credit
 from reasoner.methods.multiturn.episode import FEEDBACK
-from reasoner.methods.multiturn.metrics import mean
 from reasoner.onpolicy.memory import MicroBatches
 from reasoner.onpolicy.parts import Part, Parts
 from reasoner.training.multiturn.batching import longest_first, steps
-from reasoner.training.multiturn.optimiser import Optimiser
+from reasoner.training.multiturn.optimiser import Optimiser, norm_metrics
 from reasoner.training.multiturn.policy import Policy
 from reasoner.training.multiturn.scoring import Key, Processes, padded
 
@@ -73,7 +72,7 @@ def update(
     episodes = len({c.episode for c in kept})
     lengths = [len(c.turn.prompt_ids) + len(c.turn.token_ids) for c in kept]
     parts = parts or Parts()
-    norms: list[float] = []
+    norms: list[float | None] = []
     sums = [0.0, 0.0, 0.0]  # loss, clipped tokens, tokens
     optimiser.zero()
     for rows in steps(len(kept), settings.step_size, seed):
@@ -98,9 +97,8 @@ def update(
             if after_step is not None:
                 after_step()
     loss, clipped, tokens = processes.numbers(sums)
-    return {
-        f"{adapter}_loss": loss, f"{adapter}_grad_norm": mean(norms), f"{adapter}_clipped": clipped / max(tokens, 1.0),
-    }  # fmt: skip
+    shares = {f"{adapter}_loss": loss, f"{adapter}_clipped": clipped / max(tokens, 1.0)}
+    return shares | norm_metrics(adapter, norms)
 
 
 def _backward(

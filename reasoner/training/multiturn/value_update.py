@@ -12,6 +12,7 @@ from reasoner.methods.multiturn.metrics import explained_variance, mean
 from reasoner.methods.multiturn.mlmt import Values
 from reasoner.onpolicy.parts import Part, Parts
 from reasoner.training.multiturn.batching import pieces, steps
+from reasoner.training.multiturn.optimiser import norm_metrics
 from reasoner.training.multiturn.parts import Learned
 from reasoner.training.multiturn.policy_update import Extra, settings_of
 from reasoner.training.multiturn.scoring import Processes
@@ -61,7 +62,8 @@ class ValueUpdate:
 
     def regress(self, iteration: int) -> dict[str, float]:
         """`value_steps` steps on L_V; ψ alone learns. Returns metrics."""
-        optimiser, norms, first = self.learned.optimisers["value"], [], 0.0
+        optimiser, first = self.learned.optimisers["value"], 0.0
+        norms: list[float | None] = []
         for step in range(self.config.value_steps):
             optimiser.zero()
             total = 0.0
@@ -79,7 +81,7 @@ class ValueUpdate:
                 norms.append(optimiser.step(iteration))
             if step == 0:
                 (first,) = self.processes.numbers([total])
-        return {"value_loss": first, "value_grad_norm": mean(norms)}
+        return {"value_loss": first} | norm_metrics("value", norms)
 
     def _loss(self, values_N3: Any, rows: Sequence[int]) -> Any:
         import torch
