@@ -112,7 +112,8 @@ def build(
         )
         for name, (parameters, rate) in rates.items()
     }  # fmt: skip
-    learned = Learned(policy, tokenizer, optimisers, MicroBatches(config.batch_size, log), value, critic)
+    micro = MicroBatches(config.batch_size, log, config.micro_tokens)
+    learned = Learned(policy, tokenizer, optimisers, micro, value, critic)
     if value is not None and config.shaping == "v3_minus_vstar":
         learned.before = learned.after = snapshot(value)
     return learned

@@ -57,20 +57,26 @@ def update(
     iteration: int,
     seed: int,
     extra: Extra | None = None,
+    beside: Sequence[int] | None = None,
     after_step: Callable[[], None] | None = None,
     reset: Callable[[], None] | None = None,
     parts: Parts | None = None,
 ) -> dict[str, float]:
     """Descend mean_episodes[ Σ_turns (policy loss + kl_coef · k3) ]; returns metrics by name.
 
-    For parts that `extra` gives gradients: `after_step` runs after each optimiser step, and `reset` forgets all
-    gradients where a step is begun anew with smaller micro-batches, because the device was out of memory.
+    `extra` computes `beside[i]` tokens for a turn of episode i. For parts that it gives gradients: `after_step` runs
+    after each optimiser step, and `reset` forgets all gradients where a step is begun anew with smaller micro-batches,
+    because the device was out of memory.
     """
     kept = [c for c in credits if c.turn.token_ids]
     if not kept:
         return {}
     episodes = len({c.episode for c in kept})
     lengths = [len(c.turn.prompt_ids) + len(c.turn.token_ids) for c in kept]
+    if (
+        beside is not None
+    ):  # the turn's graph is gone when `extra` makes its own, so the longer of the two counts
+        lengths = [max(length, beside[c.episode]) for length, c in zip(lengths, kept, strict=True)]
     parts = parts or Parts()
     norms: list[float | None] = []
     sums = [0.0, 0.0, 0.0]  # loss, clipped tokens, tokens
@@ -89,7 +95,7 @@ def update(
             return loss, clipped, tokens
 
         with parts.part(Part.FORWARD_BACKWARD):
-            found = micro.accumulate(own, backward, reset or optimiser.zero)
+            found = micro.accumulate(own, lengths, backward, reset or optimiser.zero)
         for loss, clipped, tokens in found:
             sums = [sums[0] + loss * len(rows) / len(kept), sums[1] + clipped, sums[2] + tokens]
         with parts.part(Part.OPTIMISER):
