@@ -65,8 +65,7 @@ def update(
     """Descend mean_episodes[ Σ_turns (policy loss + kl_coef · k3) ]; returns metrics by name.
 
     `extra` computes `beside[i]` tokens for a turn of episode i. For parts that it gives gradients: `after_step` runs
-    after each optimiser step, and `reset` forgets all gradients where a step is begun anew with smaller micro-batches,
-    because the device was out of memory.
+    after each optimiser step, `reset` forgets all gradients where one is begun anew because memory ran out.
     """
     kept = [c for c in credits if c.turn.token_ids]
     if not kept:
