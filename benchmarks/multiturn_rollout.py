@@ -49,6 +49,7 @@ class Unjudged:
     """An environment that judges nothing: the benchmark is of sampling."""
 
     version = "none"
+    callers = 1
 
     def facts(self, problem: Problem) -> dict[str, Any]:
         return {"question": problem.question, "function": "", "tests": []}

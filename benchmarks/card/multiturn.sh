@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# SCoRe and MLMT-RL on one 80 GB card with a model of about 1.5B: measure a step, fix the steps, train, evaluate.
+# SCoRe and MLMT-RL on one card of 141 GB with a model of about 1.5B: measure a step, fix the steps, train, evaluate.
+# On 80 GB set SETTINGS_TOO=micro_tokens=6000; a micro-batch that does not fit is halved, which costs a step begun anew.
 #
 #   benchmarks/card/multiturn.sh MODEL DATA OUT
 #
@@ -34,7 +35,7 @@ if [ -n "$SMALL" ]; then
   TEST=6 MATH_TEST=6
 else
   SETTINGS=("${CARD_ENGINE[@]}" engine.options.max_model_len=3072 engine.options.gpu_memory_utilization=0.35
-    rollout_size=64 group_size=8 batch_size=4 gradient_checkpointing=false max_tokens=512 guidance_max_tokens=192
+    rollout_size=64 group_size=8 micro_tokens=14000 gradient_checkpointing=false max_tokens=512 guidance_max_tokens=192
     lm_lr=5e-5 guidance_lr=5e-5 save_freq=2 problems.validation_size=100)
   TEST=300 MATH_TEST=500
 fi

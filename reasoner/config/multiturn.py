@@ -20,7 +20,7 @@ EnvType = Literal["math", "code"]
 REPORTING = ("save_path", "use_wandb", "project_name", "run_name", "compute", "contamination")
 """Keys that change what is said of a run, not what it learns."""
 TRAINING = (
-    "iterations", "stage1_steps", "stage2_steps", "rollout_size", "group_size", "batch_size",
+    "iterations", "stage1_steps", "stage2_steps", "rollout_size", "group_size", "batch_size", "micro_tokens",
     "grad_accum_steps", "alpha", "beta1", "beta2", "kl", "baseline", "token_normalisation", "clip_low",
     "clip_high", "leak_penalty", "train_solver", "guidance_reward", "guidance_kl_coef", "guidance_baseline",
     "value_coef",    "value_loss_coef", "shaping", "update_ratio", "value_steps", "lm_lr", "guidance_lr", "value_lr",
@@ -116,6 +116,10 @@ class MultiTurnConfig(Section):
     """Independent episodes a problem, G."""
     batch_size: int = Field(default=2, ge=1)
     """Turns in a micro-batch, a device."""
+    micro_tokens: int | None = Field(default=None, ge=1)
+    """The most tokens in a micro-batch, padding counted (rows × longest row), a device: as many rows as fit, and one at
+    least, whatever `batch_size` says; four times as many where there is no gradient. `batch_size × grad_accum_steps`
+    stays the size of an optimiser step."""
     grad_accum_steps: int | None = Field(default=None, ge=1)
     """Micro-batches an optimiser step; null takes the whole rollout in one step (REINFORCE)."""
     max_tokens: int = Field(default=512, ge=1)

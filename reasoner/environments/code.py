@@ -2,10 +2,16 @@
 
 A problem's gold is the JSON list of its tests; its tags may hold `setup` (runs after the program) and `imports` (a JSON
 list). All tests judge; `show_tests` says which of them the solver sees, and the rest are reported apart.
+
+Several threads may ask at once and share `workers` sandboxes. A text is run once: whoever asks again, or meanwhile,
+gets the same verdict, so that a program which never ends takes its time limit once, not for each question about it.
 """
 
 import json
+import os
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event, Lock
 from typing import Any, Literal, Self
 
 from reasoner.methods.multiturn.episode import Judged
@@ -13,24 +19,32 @@ from reasoner.records import Problem
 from reasoner.sandbox.sandbox import Sandbox
 from reasoner.verifiers import code as judge
 from reasoner.verifiers.asserts import plan_tests
-from reasoner.verifiers.code import CodeItem, CodeVerdict, verify_codes
+from reasoner.verifiers.code import CodeItem, CodeVerdict, verify_code
 from reasoner.verifiers.extract_code import defines, extract_code
 
 MAX_NOTE = 200
+KEPT = 2048
+"""So many texts are remembered with their verdicts."""
 
 
 class CodeEnvironment:
     """Judges in fresh sandboxes, `workers` at a time. Raises SandboxUnavailableError when it is made."""
 
     version = f"code-{judge.VERSION}"
+    callers = 3
 
     def __init__(
         self, *, show_tests: Literal["none", "first", "all"] = "first", workers: int | None = None,
         timeout: float = 10.0,
     ) -> None:  # fmt: skip
         self._shown = {"none": 0, "first": 1, "all": None}[show_tests]
-        self._workers, self._timeout = workers, timeout
+        self._timeout = timeout
         self._sandbox = Sandbox.detect()
+        self._pool = ThreadPoolExecutor(
+            workers or len(os.sched_getaffinity(0)), thread_name_prefix="environment"
+        )
+        self._closed, self._lock = Event(), Lock()
+        self._verdicts: dict[CodeItem, Future[CodeVerdict]] = {}
 
     def facts(self, problem: Problem) -> dict[str, Any]:
         """The task, the function's name, which the tests alone know, and the tests that may be shown."""
@@ -44,8 +58,22 @@ class CodeEnvironment:
     def judge(self, answers: Sequence[tuple[Problem, str]]) -> list[Judged]:
         """See `Environment.judge`."""
         items = [item_of(problem, text) for problem, text in answers]
-        found = verify_codes(items, workers=self._workers, timeout=self._timeout, sandbox=self._sandbox)
-        return [self._judged(verdict) for verdict in found]
+        coming = [self._verdict(item) for item in items]
+        return [self._judged(verdict.result()) for verdict in coming]
+
+    def _verdict(self, item: CodeItem) -> Future[CodeVerdict]:
+        """The verdict on an item, known or to come. What failed or is unscored is found anew."""
+        with self._lock:
+            found = self._verdicts.pop(item, None)
+            if found is None or (found.done() and not _settled(found)):
+                found = self._pool.submit(self._run, item)
+            self._verdicts[item] = found  # the latest stands last
+            while len(self._verdicts) > KEPT:
+                self._verdicts.pop(next(iter(self._verdicts)))
+            return found
+
+    def _run(self, item: CodeItem) -> CodeVerdict:
+        return verify_code(item, self._sandbox, timeout=self._timeout, cancel=self._closed)
 
     def reveals(self, texts: Sequence[tuple[Problem, str]]) -> list[bool]:
         """Whether the text holds a program that passes all tests."""
@@ -75,7 +103,14 @@ class CodeEnvironment:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Sandboxes end with their programs."""
+        """End what still runs."""
+        self._closed.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _settled(found: Future[CodeVerdict]) -> bool:
+    """Whether a finished call has a verdict that another one would have, too."""
+    return not found.cancelled() and not found.exception() and found.result().verdict.outcome != "unscored"
 
 
 def tests_of(problem: Problem) -> list[str]:

@@ -8,10 +8,12 @@ from reasoner.records import Problem
 
 
 class Environment(Protocol):
-    """Judges answers to problems. A context manager: its workers end with it. Used from one thread at a time."""
+    """Judges answers to problems. A context manager: its workers end with it."""
 
     version: str
     """Part of every key that holds verdicts."""
+    callers: int
+    """How many threads may ask it at once."""
 
     def facts(self, problem: Problem) -> dict[str, Any]:
         """What the prompts may say of a problem: `question`, `function`, `tests`."""

@@ -19,6 +19,7 @@ class MathEnvironment:
     """Judges with workers that stay warm; they start at the first verdict."""
 
     version = f"math-{grader.VERSION}"
+    callers = 1
 
     def __init__(self, *, workers: int | None = None, timeout: float = 10.0) -> None:
         self._workers, self._timeout = workers, timeout

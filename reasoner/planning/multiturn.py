@@ -59,15 +59,17 @@ def train(scene: Scene, arguments: Arguments) -> Estimate:
     made = _episodes(scene, arguments, float(episodes), config)
     turn = PROMPT + config.max_tokens * FILLED
     turns = config.steps * config.rollout_size * (2 + config.guided)
+    longest = PROMPT + 2 * config.max_tokens
+    rows, most, smaller = _micro_batch(config, turn, longest)
     plain = TrainConfig(
-        batch_size=config.batch_size, lora=config.lora, precision=config.precision,
-        gradient_checkpointing=config.gradient_checkpointing, max_length=PROMPT + 2 * config.max_tokens,
+        batch_size=most, lora=config.lora, precision=config.precision,
+        gradient_checkpointing=config.gradient_checkpointing, max_length=longest,
     )  # fmt: skip
     shape = scene.shape(plain, turn)
     need = memory.training(scene.arch, shape, config.lora, scene.on_card)
     learnt = roofline.training(
         scene.arch, scene.speed.device, tokens=turns * turn, seen_only=turns * turn,
-        recompute=config.gradient_checkpointing, steps=turns / config.batch_size, looks=turns / config.batch_size,
+        recompute=config.gradient_checkpointing, steps=turns / rows, looks=turns / rows,
         layer_step=scene.layer_step,
         share=scene.speed.share("train", "bf16" if shape.compute == "bfloat16" else "fp32"),
     )  # fmt: skip
@@ -77,9 +79,17 @@ def train(scene: Scene, arguments: Arguments) -> Estimate:
         scene.speed.seconds("child") + made.seconds + learnt, made.prompt_tokens, made.new_tokens,
         round(turns * turn), need.device + made.device_bytes, need.host + made.host_bytes,
         adapters * 7, NOTES,
-        f"set batch_size={max(1, config.batch_size // 2)}, gradient_checkpointing=true or a lower "
+        f"set {smaller}, gradient_checkpointing=true or a lower "
         "engine.options.gpu_memory_utilization",
     )  # fmt: skip
+
+
+def _micro_batch(config: MultiTurnConfig, turn: float, longest: int) -> tuple[float, int, str]:
+    """Rows of a micro-batch of usual turns, rows of the longest ones, and the setting of half as many."""
+    if config.micro_tokens is None:
+        return config.batch_size, config.batch_size, f"batch_size={max(1, config.batch_size // 2)}"
+    tokens = config.micro_tokens
+    return max(1.0, tokens / turn), max(1, tokens // longest), f"micro_tokens={max(1, tokens // 2)}"
 
 
 def control(scene: Scene, arguments: Arguments) -> Estimate:

@@ -89,9 +89,11 @@ def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(ready: Path, tmp_p
     assert not list(rough.output.rglob("*.pt")) and not list(rough.output.rglob("*.bin"))
 
 
-def test_two_processes_learn_what_one_does(ready: Path, tmp_path: Path) -> None:
-    """Gradients are summed over processes: losses and gradients agree up to rounding in both iterations, and so do the
-    adapters as a whole. Not every weight by itself: Adam moves one whose gradient is rounding by any part of its rate.
+@pytest.mark.parametrize("tokens", [None, 300])
+def test_two_processes_learn_what_one_does(ready: Path, tmp_path: Path, tokens: int | None) -> None:
+    """Also where their micro-batches are cut by tokens. Gradients are summed over processes: losses and gradients agree
+    up to rounding in both iterations, and so do the adapters as a whole. Not every weight by itself: Adam moves one
+    whose gradient is rounding by any part of its rate.
     """
     from safetensors.torch import load_file
 
@@ -101,6 +103,7 @@ def test_two_processes_learn_what_one_does(ready: Path, tmp_path: Path) -> None:
             "iterations": 2,
             "processes": processes,
             "batch_size": 8,
+            "micro_tokens": tokens if processes == 2 else None,
             "lm_lr": 1e-3,
             "guidance_lr": 1e-3,
         }

@@ -45,7 +45,7 @@ class Attempted:
 
 
 class Rollouts:
-    """Episodes of one solver and one writer in one environment. A context manager: its judging thread ends with it."""
+    """Episodes of one solver and one writer in one environment. A context manager: its judging threads end with it."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Rollouts:
         self.solver, self.writer = solver, writer
         self._show_error, self._progress = show_error, progress
         self._parts = parts or Parts()
-        self._judge = ThreadPoolExecutor(1, thread_name_prefix="verdicts")
+        self._judge = ThreadPoolExecutor(environment.callers, thread_name_prefix="verdicts")
 
     def __enter__(self) -> Self:
         return self
@@ -178,15 +178,14 @@ class Rollouts:
 
     def _leaks(self, first: Attempted, feedback: list[Turn]) -> "Future[list[tuple[bool, bool]]]":
         """Whether each feedback holds the answer, and whether nothing before it did; known while turn 2 is written."""
-        texts = (
-            _paired(first.problems, feedback),
-            _paired(first.problems, first.turns),
-            [(p, p.question) for p in first.problems],
-        )
+        asked = [(p, p.question) for p in first.problems]
+        texts = [*_paired(first.problems, feedback), *_paired(first.problems, first.turns), *asked]
+        count = len(asked)
 
         def look() -> list[tuple[bool, bool]]:
-            told, known, asked = map(self.environment.reveals, texts)
-            return [(g, g and not z and not x) for g, z, x in zip(told, known, asked, strict=True)]
+            found = self.environment.reveals(texts)
+            parts = found[:count], found[count : 2 * count], found[2 * count :]
+            return [(g, g and not z and not x) for g, z, x in zip(*parts, strict=True)]
 
         return self._judge.submit(look)
 

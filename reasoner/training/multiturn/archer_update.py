@@ -14,7 +14,7 @@ from reasoner.methods.multiturn import archer
 from reasoner.methods.multiturn.episode import SOLVER, Episode, Kind
 from reasoner.methods.multiturn.metrics import mean
 from reasoner.onpolicy.parts import Part, Parts
-from reasoner.training.multiturn.batching import pieces
+from reasoner.training.multiturn.batching import longest_first
 from reasoner.training.multiturn.gate import LoopGate
 from reasoner.training.multiturn.parts import Learned
 from reasoner.training.multiturn.policy_update import settings_of, update
@@ -65,7 +65,6 @@ class ArcherLearner:
         drawn = self._draw(iteration, "critic", config.epochs * self.size)
         fresh = self.fresh([e.problem_id for e in drawn], f"{iteration + 1:06d}-critic", False)
         self._fit(drawn)
-        lengths = [len(e.attempt.prompt_ids) + len(e.attempt.token_ids) for e in drawn]
         found: list[list[float]] = []
         for epoch in range(config.epochs):
             rows = range(epoch * self.size, (epoch + 1) * self.size)
@@ -73,10 +72,7 @@ class ArcherLearner:
             optimiser, sums = self.learned.optimisers["critic"], [0.0, 0.0, 0.0]
             optimiser.zero()
             with self.parts.part(Part.FORWARD_BACKWARD):
-                for piece in pieces(own, lengths, config.batch_size):
-                    terms = self._critic_loss([drawn[i] for i in piece], [fresh[i] for i in piece])
-                    (sum(terms[:2]) * (len(piece) / self.size)).backward()
-                    shares = [float(t.detach()) * len(piece) / self.size for t in terms]
+                for shares in self._critic_pass(own, drawn, fresh, optimiser.zero):
                     sums = [s + share for s, share in zip(sums, shares, strict=True)]
             with self.parts.part(Part.OPTIMISER):
                 optimiser.step(iteration)
@@ -91,16 +87,44 @@ class ArcherLearner:
         assert critic is not None
         if not critic.fitted:
             own = [e.attempt for i, e in enumerate(drawn) if self.processes.owns(i)]
-            critic.fit(critic.prepare(own, self.config.batch_size), self.processes.sum)
+            critic.fit(critic.prepare(own, self.learned.micro), self.processes.sum)
 
-    def _critic_loss(self, drawn: Sequence[Episode], fresh: Sequence[Episode]) -> tuple[Any, Any, Any]:
-        """(L_Q, L_V, mean |Q - r|) of a micro-batch. An attempt ends the episode: d = 1."""
+    def _critic_pass(
+        self,
+        own: Sequence[int],
+        drawn: Sequence[Episode],
+        fresh: Sequence[Episode],
+        reset: Callable[[], None],
+    ) -> list[list[float]]:
+        """The gradient of a critic step's rows; the terms of each micro-batch, as shares of the step's means."""
+        critic, micro = self.learned.critic, self.learned.micro
+        assert critic is not None
+        lengths = [len(e.attempt.prompt_ids) + len(e.attempt.token_ids) for e in drawn]
+        seen, new = (
+            dict(zip(own, critic.prepare([rows[i].attempt for i in own], micro), strict=True))
+            for rows in (drawn, fresh)
+        )
+
+        def backward(piece: Sequence[int], _: float) -> list[float]:
+            terms = self._critic_loss(
+                [drawn[i] for i in piece], [seen[i] for i in piece], [new[i] for i in piece]
+            )
+            (sum(terms[:2]) * (len(piece) / self.size)).backward()
+            return [float(t.detach()) * len(piece) / self.size for t in terms]
+
+        # Q of what was seen and V of what is new: two graphs a row.
+        costs = [2 * critic.cost] * len(drawn)
+        found: list[list[float]] = micro.accumulate(longest_first(own, lengths), costs, backward, reset)
+        return found
+
+    def _critic_loss(
+        self, drawn: Sequence[Episode], seen: Sequence[Any], new: Sequence[Any]
+    ) -> tuple[Any, Any, Any]:
+        """(L_Q, L_V, mean |Q - r|) of a micro-batch, prepared. An attempt ends the episode: d = 1."""
         import torch
 
         critic, device = self.learned.critic, self.learned.policy.device
         assert critic is not None
-        seen = critic.prepare([e.attempt for e in drawn], self.config.batch_size)
-        new = critic.prepare([e.attempt for e in fresh], self.config.batch_size)
         rewards = torch.tensor([float(e.r1 or 0.0) for e in drawn], device=device)
         with torch.no_grad():
             next_value = torch.zeros((), device=device)  # there is no next state
@@ -147,20 +171,23 @@ class ArcherLearner:
         """min Q - min V (or r - min V) of every episode, in every process."""
         import torch
 
-        critic, size = self.learned.critic, self.config.batch_size
+        critic, micro = self.learned.critic, self.learned.micro
         assert critic is not None
         own = [i for i in range(len(episodes)) if self.processes.owns(i)]
-        found = [0.0] * len(episodes)
+        prepared = dict(zip(own, critic.prepare([episodes[i].attempt for i in own], micro), strict=True))
+
+        def compute(piece: Sequence[int], _: float) -> list[float]:
+            states = [prepared[i] for i in piece]
+            v = critic.v(states)
+            if self.config.advantage == "q_minus_v":
+                return list(archer.advantage(critic.q(states), v).tolist())
+            rewards = torch.tensor([float(episodes[i].r1 or 0.0) for i in piece], device=v.device)
+            return list((rewards - v.min(0).values).tolist())
+
+        costs = [critic.cost] * len(episodes)
         with torch.no_grad():
-            for start in range(0, len(own), size):
-                rows = own[start : start + size]
-                prepared = critic.prepare([episodes[i].attempt for i in rows], size)
-                v = critic.v(prepared)
-                if self.config.advantage == "q_minus_v":
-                    values = archer.advantage(critic.q(prepared), v).tolist()
-                else:
-                    rewards = torch.tensor([float(episodes[i].r1 or 0.0) for i in rows], device=v.device)
-                    values = (rewards - v.min(0).values).tolist()
-                for row, value in zip(rows, values, strict=True):
-                    found[row] = value
+            done = micro.accumulate(own, costs, compute, lambda: None, gradient=False)
+        found = [0.0] * len(episodes)
+        for row, value in zip(own, (value for piece in done for value in piece), strict=True):
+            found[row] = value
         return self.processes.numbers(found)

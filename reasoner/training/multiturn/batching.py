@@ -1,17 +1,7 @@
-"""Micro-batches and optimiser steps: in which pieces rows are computed."""
+"""The order of rows and the optimiser steps that they are shared out to; `onpolicy.memory` cuts micro-batches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
-from typing import TypeVar
-
-T = TypeVar("T")
-
-
-def pieces(rows: Sequence[int], lengths: Sequence[int], size: int) -> Iterator[list[int]]:
-    """`rows` in micro-batches of `size`, rows of like length together, the longest first (memory shows at once)."""
-    order = longest_first(rows, lengths)
-    for start in range(0, len(order), size):
-        yield order[start : start + size]
 
 
 def longest_first(rows: Sequence[int], lengths: Sequence[int]) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from reasoner.methods.multiturn import archer
 from reasoner.methods.multiturn.episode import Turn
+from reasoner.onpolicy.memory import MicroBatches
 from reasoner.training.multiturn.encoder import Encoder
 from reasoner.training.multiturn.heads import Standardiser, both, twin
 from reasoner.training.multiturn.policy import Policy
@@ -23,6 +24,8 @@ class Critic:
     ) -> None:
         self._policy, self._tokenizer, self._max = policy, tokenizer, max_length
         self._encoder = None if critic_lm == "base" else Encoder(critic_lm, policy.device, max_length)
+        self.cost = 1 if self._encoder is None else 2 * max_length
+        """Tokens that `q` or `v` computes for a turn."""
         size = policy.hidden_size if self._encoder is None else self._encoder.hidden_size
         self._q = twin(2 * size, hidden, seed).to(policy.device)
         self._v = twin(size, hidden, seed + 1).to(policy.device)
@@ -39,18 +42,11 @@ class Critic:
         """Everything that is trained."""
         return [p for part in self._parts.values() for p in part.parameters()]
 
-    def prepare(self, turns: Sequence[Turn], size: int) -> list[Any]:
+    def prepare(self, turns: Sequence[Turn], micro: MicroBatches) -> list[Any]:
         """What the heads need of each turn: hidden states [2, H] of prompt and of prompt + action, or two texts."""
-        import torch
-
         if self._encoder is not None:
             return [(self._tokenizer.decode(t.prompt_ids, skip_special_tokens=True), t.text) for t in turns]
-        found: list[Any] = []
-        with torch.no_grad(), self._policy.speaking(None):
-            for start in range(0, len(turns), size):
-                rows, ends = zip(*(self._ids(turn) for turn in turns[start : start + size]), strict=True)
-                found.extend(self._policy.hidden(rows, ends))
-        return found
+        return self._policy.states(None, [self._ids(turn) for turn in turns], micro)
 
     def _ids(self, turn: Turn) -> tuple[list[int], list[int]]:
         prompt, action = list(turn.prompt_ids)[-self._max :], list(turn.token_ids)[-self._max :]

@@ -4,6 +4,8 @@ The trainer must see the tokens as likely as the sampler did, or the ratio is no
 updates, by the precision; afterwards it watches the drift, which ends a run whose adapters no longer reach the engine.
 """
 
+import math
+
 from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.hardware import served_dtype
 from reasoner.onpolicy.diagnosis import UNKNOWN, likely_cause
@@ -42,6 +44,10 @@ class LoopGate:
         at, difference, limit = f"iteration {step}: ", scored.difference, self.threshold(fresh)
         if self._updates >= GATED:
             require_close(difference, self.stop, lambda: _cause(scored, limit), at=at)
+            if not math.isfinite(scored.ratio):
+                raise OffPolicyError(
+                    f"{at}the mean ratio of trainer to sampler is {scored.ratio}. {_cause(scored, limit)}"
+                )
             return
         require_close(
             difference, limit, lambda: f"{_cause(scored, limit)} {ANOTHER}", at=at, precision=self._precision(fresh)

@@ -135,6 +135,7 @@ class Learner:
         value: ValueUpdate | None = None,
     ) -> dict[str, float]:
         extra = value.extra() if value is not None else None
+        beside = value.beside() if value is not None and extra is not None else None
         own = self.learned.optimisers[adapter]
         value_optimiser = self.learned.optimisers.get("value") if extra is not None else None
 
@@ -151,8 +152,8 @@ class Learner:
         return update(
             self.learned.policy, adapter, own, credits, scored.reference, settings_of(self.config, adapter),
             self.processes, self.learned.micro, iteration=iteration,
-            seed=derived_seed(self.config.seed, adapter, iteration), extra=extra, after_step=step_value, reset=reset,
-            parts=self.parts,
+            seed=derived_seed(self.config.seed, adapter, iteration), extra=extra, beside=beside, after_step=step_value,
+            reset=reset, parts=self.parts,
         )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ one that was not killed.
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -101,7 +102,10 @@ class Loop:
             with self.parts.part("learn"):
                 metrics |= self._learner.learn(iteration, scored, self._problems)
             self._sync()
-        self._tell(metrics)
+        skipped = self.learned.skipped()
+        if any(skipped.values()):  # what such a step was computed from may be no number either
+            metrics = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        self._tell(metrics | skipped)
 
     def _roll_out(self, iteration: int) -> list[Episode]:
         assert self.sampler is not None

@@ -5,7 +5,7 @@ number. The state is kept in safetensors: nothing is pickled.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from reasoner.errors import TrainingError
@@ -14,19 +14,29 @@ CALM_EPSILON = 1e-2
 """Adam divides a gradient by its size plus this, usually 1e-8: one of rounding (1e-5) moves a thousandth of the rate
 instead of all of it, one of 0.1 still nine tenths."""
 
+SKIPPED_STOP = 3
+"""So many steps in a row whose gradient is not finite end the run."""
+
+
+def norm_metrics(name: str, norms: Sequence[float | None]) -> dict[str, float]:
+    """The mean norm of the gradients that were applied; nothing where none was."""
+    applied = [norm for norm in norms if norm is not None]
+    return {f"{name}_grad_norm": sum(applied) / len(applied)} if applied else {}
+
 
 class Optimiser:
     """AdamW without weight decay on `parameters`; `reduce` sums a tensor over the processes in place or returns it."""
 
     def __init__(
         self, name: str, parameters: Sequence[Any], lr: float, max_grad_norm: float, warmup_steps: int = 0,
-        reduce: Any = None, calm: Any = None,
+        reduce: Any = None, calm: Any = None, log: Callable[[str], None] = print,
     ) -> None:  # fmt: skip
         """`calm` is one of the parameters whose gradient may be rounding alone, and that then has to stay."""
         import torch
 
         self.name, self.parameters = name, list(parameters)
         self._lr, self._max_norm, self._warmup, self._reduce = lr, max_grad_norm, warmup_steps, reduce
+        self._log, self._in_a_row, self._skipped = log, 0, 0
         groups: list[dict[str, Any]] = [{"params": [p for p in self.parameters if p is not calm]}]
         if calm is not None:
             groups.append({"params": [calm], "eps": CALM_EPSILON})
@@ -36,10 +46,11 @@ class Optimiser:
         """Forget gradients, of passes that were meant for other parts, too."""
         self._inner.zero_grad(set_to_none=True)
 
-    def step(self, iteration: int) -> float:
+    def step(self, iteration: int) -> float | None:
         """Apply the gradients and forget them; returns their norm before clipping. `iteration` counts from 0.
 
-        Raises TrainingError for a gradient that is not finite.
+        A gradient that is not finite is forgotten, and None returned: weights and moments stay as they are. All
+        processes do so alike, since it is summed first. Raises TrainingError for `SKIPPED_STOP` of them in a row.
         """
         import torch
 
@@ -54,16 +65,32 @@ class Optimiser:
             parameter.grad = grad
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self._max_norm))
         if not math.isfinite(norm):
-            raise TrainingError(
-                f"the gradient of {self.name} is {norm} in iteration {iteration + 1}; lower its learning rate, or "
-                "train with precision=fp32"
-            )
+            self._skip(norm, iteration)
+            return None
+        self._in_a_row = 0
         rate = self._lr * min(1.0, (iteration + 1) / self._warmup) if self._warmup else self._lr
         for group in self._inner.param_groups:
             group["lr"] = rate
         self._inner.step()
         self.zero()
         return norm
+
+    def _skip(self, norm: float, iteration: int) -> None:
+        self.zero()
+        self._in_a_row += 1
+        self._skipped += 1
+        said = f"the gradient of {self.name} is {norm} in iteration {iteration + 1}"
+        if self._in_a_row >= SKIPPED_STOP:
+            raise TrainingError(
+                f"{said}, and was not finite {SKIPPED_STOP} times in a row; lower its learning rate, or train with "
+                "precision=fp32"
+            )
+        self._log(f"{said}: this step is skipped")
+
+    def take_skipped(self) -> int:
+        """How many steps were skipped since the last call."""
+        taken, self._skipped = self._skipped, 0
+        return taken
 
     def state(self) -> dict[str, Any]:
         """Adam's moments and step counts as tensors by `index.name`."""

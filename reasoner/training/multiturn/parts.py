@@ -35,6 +35,10 @@ class Learned:
         """The network beside the policies, if there is one."""
         return self.value or self.critic
 
+    def skipped(self) -> dict[str, float]:
+        """Metrics: the steps of each optimiser since the last call whose gradient was not finite."""
+        return {f"{name}_skipped": float(o.take_skipped()) for name, o in self.optimisers.items()}
+
     def save(self, folder: Path) -> None:
         """All weights and optimiser states below `folder`."""
         from safetensors.torch import save_file
@@ -104,11 +108,12 @@ def build(
         name: Optimiser(
             name, parameters, rate, config.max_grad_norm, config.warmup_steps, reduce,
             # V starts at the mean reward of the rollout that it first learns from: there its bias has no gradient.
-            value.head.bias if name == "value" and isinstance(value, SharedValue) else None,
+            value.head.bias if name == "value" and isinstance(value, SharedValue) else None, log,
         )
         for name, (parameters, rate) in rates.items()
     }  # fmt: skip
-    learned = Learned(policy, tokenizer, optimisers, MicroBatches(config.batch_size, log), value, critic)
+    micro = MicroBatches(config.batch_size, log, config.micro_tokens)
+    learned = Learned(policy, tokenizer, optimisers, micro, value, critic)
     if value is not None and config.shaping == "v3_minus_vstar":
         learned.before = learned.after = snapshot(value)
     return learned

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from reasoner.config.smart import LoraConfig
+from reasoner.onpolicy.memory import MicroBatches
 from reasoner.training import runtime
 from reasoner.training.adapter import CONFIG, WEIGHTS
 from reasoner.training.checkpoints import write_json
+from reasoner.training.multiturn.batching import longest_first
 from reasoner.training.trainer import present_modules
 
 Ids = Sequence[int]
@@ -106,6 +108,21 @@ class Policy:
             states_BLH = inner(input_ids=ids_BL, use_cache=False).last_hidden_state
         at_BK = torch.tensor([list(row) for row in at], device=self.device)
         return states_BLH.gather(1, at_BK.unsqueeze(-1).expand(-1, -1, states_BLH.shape[-1])).float()
+
+    def states(self, adapter: str | None, rows: Sequence[tuple[Ids, Ids]], micro: MicroBatches) -> list[Any]:
+        """[K, H] each, without a gradient: `hidden` of many (row, positions), in micro-batches."""
+        import torch
+
+        lengths = [len(ids) for ids, _ in rows]
+        order = longest_first(range(len(rows)), lengths)
+
+        def compute(piece: Sequence[int], _: float) -> Any:
+            return self.hidden([rows[i][0] for i in piece], [rows[i][1] for i in piece])
+
+        with torch.no_grad(), self.speaking(adapter):
+            done = micro.accumulate(order, lengths, compute, lambda: None, gradient=False)
+        found = dict(zip(order, (row for part in done for row in part), strict=True))
+        return [found[i] for i in range(len(rows))]
 
     def save(self, adapter: str, folder: Path) -> None:
         """The adapter in PEFT's layout, as engines load it."""

@@ -8,11 +8,10 @@ from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.methods.multiturn import losses
 from reasoner.methods.multiturn.advantages import Credit
 from reasoner.methods.multiturn.episode import FEEDBACK
-from reasoner.methods.multiturn.metrics import mean
 from reasoner.onpolicy.memory import MicroBatches
 from reasoner.onpolicy.parts import Part, Parts
 from reasoner.training.multiturn.batching import longest_first, steps
-from reasoner.training.multiturn.optimiser import Optimiser
+from reasoner.training.multiturn.optimiser import Optimiser, norm_metrics
 from reasoner.training.multiturn.policy import Policy
 from reasoner.training.multiturn.scoring import Key, Processes, padded
 
@@ -58,22 +57,27 @@ def update(
     iteration: int,
     seed: int,
     extra: Extra | None = None,
+    beside: Sequence[int] | None = None,
     after_step: Callable[[], None] | None = None,
     reset: Callable[[], None] | None = None,
     parts: Parts | None = None,
 ) -> dict[str, float]:
     """Descend mean_episodes[ Σ_turns (policy loss + kl_coef · k3) ]; returns metrics by name.
 
-    For parts that `extra` gives gradients: `after_step` runs after each optimiser step, and `reset` forgets all
-    gradients where a step is begun anew with smaller micro-batches, because the device was out of memory.
+    `extra` computes `beside[i]` tokens for a turn of episode i. For parts that it gives gradients: `after_step` runs
+    after each optimiser step, `reset` forgets all gradients where one is begun anew because memory ran out.
     """
     kept = [c for c in credits if c.turn.token_ids]
     if not kept:
         return {}
     episodes = len({c.episode for c in kept})
     lengths = [len(c.turn.prompt_ids) + len(c.turn.token_ids) for c in kept]
+    if (
+        beside is not None
+    ):  # the turn's graph is gone when `extra` makes its own, so the longer of the two counts
+        lengths = [max(length, beside[c.episode]) for length, c in zip(lengths, kept, strict=True)]
     parts = parts or Parts()
-    norms: list[float] = []
+    norms: list[float | None] = []
     sums = [0.0, 0.0, 0.0]  # loss, clipped tokens, tokens
     optimiser.zero()
     for rows in steps(len(kept), settings.step_size, seed):
@@ -90,7 +94,7 @@ def update(
             return loss, clipped, tokens
 
         with parts.part(Part.FORWARD_BACKWARD):
-            found = micro.accumulate(own, backward, reset or optimiser.zero)
+            found = micro.accumulate(own, lengths, backward, reset or optimiser.zero)
         for loss, clipped, tokens in found:
             sums = [sums[0] + loss * len(rows) / len(kept), sums[1] + clipped, sums[2] + tokens]
         with parts.part(Part.OPTIMISER):
@@ -98,9 +102,8 @@ def update(
             if after_step is not None:
                 after_step()
     loss, clipped, tokens = processes.numbers(sums)
-    return {
-        f"{adapter}_loss": loss, f"{adapter}_grad_norm": mean(norms), f"{adapter}_clipped": clipped / max(tokens, 1.0),
-    }  # fmt: skip
+    shares = {f"{adapter}_loss": loss, f"{adapter}_clipped": clipped / max(tokens, 1.0)}
+    return shares | norm_metrics(adapter, norms)
 
 
 def _backward(

@@ -97,7 +97,7 @@ def score(
 
         order = longest_first(rows, lengths)
         # A pass that is begun anew has left nothing behind: its pieces are taken when all of them are there.
-        done = micro.accumulate(order, compute, lambda: None)
+        done = micro.accumulate(order, lengths, compute, lambda: None, gradient=False)
         for piece in done:
             sums = [total + part for total, part in zip(sums, piece.sums, strict=True)]
         found = [row for piece in done for row in piece.rows]

@@ -11,7 +11,8 @@ from reasoner.methods.multiturn.episode import FEEDBACK, Episode
 from reasoner.methods.multiturn.metrics import explained_variance, mean
 from reasoner.methods.multiturn.mlmt import Values
 from reasoner.onpolicy.parts import Part, Parts
-from reasoner.training.multiturn.batching import pieces, steps
+from reasoner.training.multiturn.batching import steps
+from reasoner.training.multiturn.optimiser import norm_metrics
 from reasoner.training.multiturn.parts import Learned
 from reasoner.training.multiturn.policy_update import Extra, settings_of
 from reasoner.training.multiturn.scoring import Processes
@@ -32,10 +33,10 @@ class ValueUpdate:
     def __post_init__(self) -> None:
         assert self.learned.value is not None
         self._network: ValueNetwork = self.learned.value
-        self._size = self.config.batch_size
+        self._micro = self.learned.micro
         self._own = [i for i in range(len(self.states)) if self.processes.owns(i)]
         with self.parts.part(Part.LOGPROBS):
-            items = self._network.prepare([self.states[i] for i in self._own], self._size)
+            items = self._network.prepare([self.states[i] for i in self._own], self._micro)
         self._rewards = [float(e.r2 or 0.0) for e in self.episodes]
         self._network.fit(items, self.processes.sum, mean(self._rewards))
         self._items = dict(zip(self._own, items, strict=True))
@@ -53,7 +54,7 @@ class ValueUpdate:
     def _columns(self) -> list[list[float]]:
         table = [[0.0] * len(self.states) for _ in range(3)]
         with self.parts.part(Part.LOGPROBS):
-            found = evaluate(self._network, [self._items[i] for i in self._own], self._size)
+            found = evaluate(self._network, [self._items[i] for i in self._own], self._micro)
         for row, values in zip(self._own, found, strict=True):
             for column, value in enumerate(values):
                 table[column][row] = value
@@ -61,7 +62,16 @@ class ValueUpdate:
 
     def regress(self, iteration: int) -> dict[str, float]:
         """`value_steps` steps on L_V; ψ alone learns. Returns metrics."""
-        optimiser, norms, first = self.learned.optimisers["value"], [], 0.0
+        optimiser, first = self.learned.optimisers["value"], 0.0
+        norms: list[float | None] = []
+        costs = [self._network.cost] * len(self.states)
+
+        def backward(piece: Sequence[int], _: float) -> float:
+            loss = self._loss(self._network([self._items[i] for i in piece]), piece)
+            loss = loss * (len(piece) / len(self.states))
+            loss.backward()
+            return float(loss.detach())
+
         for step in range(self.config.value_steps):
             optimiser.zero()
             total = 0.0
@@ -70,16 +80,12 @@ class ValueUpdate:
             ):
                 own = [i for i in rows if i in self._items]
                 with self.parts.part(Part.FORWARD_BACKWARD):
-                    for piece in pieces(own, [1] * len(self.states), self._size):
-                        loss = self._loss(self._network([self._items[i] for i in piece]), piece)
-                        loss = loss * (len(piece) / len(self.states))
-                        loss.backward()
-                        total += float(loss.detach())
+                    total += sum(self._micro.accumulate(own, costs, backward, optimiser.zero))
             with self.parts.part(Part.OPTIMISER):
                 norms.append(optimiser.step(iteration))
             if step == 0:
                 (first,) = self.processes.numbers([total])
-        return {"value_loss": first, "value_grad_norm": mean(norms)}
+        return {"value_loss": first} | norm_metrics("value", norms)
 
     def _loss(self, values_N3: Any, rows: Sequence[int]) -> Any:
         import torch
@@ -99,6 +105,13 @@ class ValueUpdate:
             return self._full_grad
         literal = self.config.full_grad_mode == "literal" and not self.config.stop_value_gradients
         return self._literal if literal and self.config.value_coef > 0 else None
+
+    def beside(self) -> list[int]:
+        """Tokens that `extra` computes for a turn, by episode."""
+        network = self._network
+        if self.config.value_reaches_feedback and isinstance(network, SharedValue):
+            return [len(network.read(state)[0]) for state in self.states]
+        return [network.cost] * len(self.states)
 
     def _full_grad(self, rows: Sequence[int], weight: float, logp_B: Any) -> None:
         """-λ·V with ψ detached reaches φ alone; c_V·L_V reaches both, so that V stays calibrated.

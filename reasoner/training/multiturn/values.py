@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from reasoner.methods.multiturn.episode import FEEDBACK, Episode
+from reasoner.onpolicy.memory import MicroBatches
 from reasoner.records import Problem
 from reasoner.training.multiturn.encoder import Encoder
 from reasoner.training.multiturn.heads import Standardiser, value_head
@@ -41,10 +42,13 @@ class State:
 class ValueNetwork(Protocol):
     """Values of states. `prepare` does what does not depend on the network's own parameters, once a rollout."""
 
+    cost: int
+    """Tokens that `__call__` computes for a state."""
+
     def parameters(self) -> list[Any]: ...
 
-    def prepare(self, states: Sequence[State], size: int) -> Sequence[Any]:
-        """One opaque item a state; computed in micro-batches of `size`, without gradients."""
+    def prepare(self, states: Sequence[State], micro: MicroBatches) -> Sequence[Any]:
+        """One opaque item a state; computed in micro-batches, without gradients."""
 
     def fit(self, prepared: Sequence[Any], total: Callable[[Any], Any], reward: float) -> None:
         """Called with every rollout's items and mean reward; the first one fixes the scale of the input and where the
@@ -65,6 +69,8 @@ class SharedValue:
     carries the mean reward, would need 1/rate steps to reach it, so it starts at the mean of the first rollout.
     """
 
+    cost = 1
+
     def __init__(self, policy: Policy, tokenizer: Any, max_attempt: int, max_feedback: int) -> None:
         self.head: Any = value_head(policy.hidden_size).to(policy.device)
         self.norm = Standardiser(policy.hidden_size, policy.device)
@@ -77,15 +83,9 @@ class SharedValue:
         """ψ: weight and bias of the head."""
         return list(self.head.parameters())
 
-    def prepare(self, states: Sequence[State], size: int) -> Sequence[Any]:
+    def prepare(self, states: Sequence[State], micro: MicroBatches) -> Sequence[Any]:
         """[3, H] hidden states each."""
-        import torch
-
-        found: list[Any] = []
-        with torch.no_grad(), self._policy.speaking(self.adapter):
-            for start in range(0, len(states), size):
-                found.extend(self.hidden(states[start : start + size]))
-        return found
+        return self._policy.states(self.adapter, [self.read(state) for state in states], micro)
 
     def hidden(self, states: Sequence[State]) -> Any:
         """[N, 3, H] with whatever gradient mode and adapter are on."""
@@ -150,14 +150,16 @@ class SharedValue:
 class EncoderValue:
     """An encoder of its own with a linear head."""
 
+    cost = 3 * (sum(ENCODER_BUDGET) + 32)
+
     def __init__(self, name: str, device: Any) -> None:
-        self._encoder = Encoder(name, device, sum(ENCODER_BUDGET) + 32)
+        self._encoder = Encoder(name, device, self.cost // 3)
         self.head: Any = value_head(self._encoder.hidden_size).to(device)
 
     def parameters(self) -> list[Any]:
         return [*self._encoder.model.parameters(), *self.head.parameters()]
 
-    def prepare(self, states: Sequence[State], size: int) -> Sequence[Any]:
+    def prepare(self, states: Sequence[State], micro: MicroBatches) -> Sequence[Any]:
         """The three texts of each state, cut to fit."""
         keeps = ("head", "ends", "head")
         found = []
@@ -191,15 +193,18 @@ class EncoderValue:
             )
 
 
-def evaluate(network: ValueNetwork, prepared: Sequence[Any], size: int) -> list[list[float]]:
+def evaluate(network: ValueNetwork, prepared: Sequence[Any], micro: MicroBatches) -> list[list[float]]:
     """[N, 3] values as numbers."""
     import torch
 
-    found: list[list[float]] = []
+    def compute(piece: Sequence[int], _: float) -> list[list[float]]:
+        values: list[list[float]] = network([prepared[i] for i in piece]).tolist()
+        return values
+
+    count = len(prepared)
     with torch.no_grad():
-        for start in range(0, len(prepared), size):
-            found.extend(network(prepared[start : start + size]).tolist())
-    return found
+        done = micro.accumulate(range(count), [network.cost] * count, compute, lambda: None, gradient=False)
+    return [row for piece in done for row in piece]
 
 
 def snapshot(network: ValueNetwork) -> dict[str, Any]:

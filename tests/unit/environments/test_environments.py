@@ -1,13 +1,17 @@
 """What an answer is worth: references pass, an empty body and a wrong constant fail, an unreadable gold is unscored."""
 
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from reasoner.environments import Environment, open_environment
+from reasoner.environments.code import item_of
 from reasoner.environments.mathematics import holds_answer
 from reasoner.records import Problem
+from reasoner.sandbox.process import Cancelled
 from reasoner.verifiers.asserts import plan_tests
 
 TESTS = ["assert double(2) == 4", "assert double(0) == 0", "assert double(-3) == -6"]
@@ -114,3 +118,38 @@ def test_feedback_that_holds_a_right_program_is_a_leak(code):
     )
     texts = [(DOUBLE, right), (DOUBLE, wrong), (DOUBLE, "Multiply by two.")]
     assert code.reveals(texts) == [True, False, False]
+
+
+def test_a_program_that_never_ends_takes_its_limit_once_whoever_asks(code):
+    """Asked for twice at a time and once more later, beside another that ends: one limit, not four."""
+    endless = "def double(n):\n    while True: pass"
+    texts = [(DOUBLE, endless), (DOUBLE, "def double(n): return n"), (DOUBLE, endless)]
+    with open_environment("code", workers=2, timeout=3.0) as judge, ThreadPoolExecutor(2) as callers:
+        started = time.monotonic()
+        asked, searched = callers.submit(judge.judge, texts), callers.submit(judge.reveals, texts)
+        reasons = [j.verdict.reason for j in asked.result()]
+        again = [j.verdict.reason for j in judge.judge(texts)]
+        took = time.monotonic() - started
+    assert reasons == again == ["timeout", "assert_fail", "timeout"] and searched.result() == [False] * 3
+    assert 3.0 <= took < 6.0
+
+
+def test_leaving_ends_a_program_that_still_runs():
+    with ThreadPoolExecutor(1) as caller:
+        with open_environment("code", workers=1, timeout=60.0) as judge:
+            asked = caller.submit(judge.judge, [(DOUBLE, "def double(n):\n    while True: pass")])
+            started = time.monotonic()
+            time.sleep(1)
+        with pytest.raises(Cancelled):
+            asked.result()
+    assert time.monotonic() - started < 20
+
+
+def test_what_is_unscored_is_judged_again(code):
+    """A failure of the judge is no verdict, so it is not remembered as one."""
+    odd = Problem.make("Odd.", json.dumps(["assert double(2) is"]), "ours")
+    item = item_of(odd, "def double(n): return 2*n")
+    assert outcomes(code, odd, "def double(n): return 2*n") == ["unscored"]
+    first = code._verdicts[item]
+    assert outcomes(code, odd, "def double(n): return 2*n") == ["unscored"]
+    assert code._verdicts[item] is not first

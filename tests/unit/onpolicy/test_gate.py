@@ -99,7 +99,12 @@ def test_a_cut_distribution_is_seen() -> None:
 def test_what_is_not_finite_never_passes() -> None:
     values = numbers()
     for bad in (math.nan, math.inf, -math.inf):
-        assert "not a number" in cause([[bad, *values[0][1:]], *values[1:]], values)
+        broken = [[bad, *values[0][1:]], *values[1:]]
+        assert "not a number" in cause(broken, values)
+        begun = Gate()
+        begun.check(values, values)
+        with pytest.raises(OffPolicyError, match="not a number"):
+            begun.check(values, broken)
 
 
 def test_unknown_causes_are_not_made_up() -> None:

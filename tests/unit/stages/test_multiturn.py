@@ -151,7 +151,9 @@ def test_a_key_holds_what_is_learnt_and_nothing_else() -> None:
         assert key(a.learned()) == key(config(**change).learned()), change
     for change in ({"lm_lr": 1e-3}, {"value_coef": 0.5}, {"seed": 1}, {"evaluation": {"max_tokens": 9}}):
         assert key(a.learned()) != key(config(**change).learned()), change
-    assert key(a.measured()) == key(config(lm_lr=1e-3, value_coef=0.3, update_ratio="2:1").measured())
+    assert key(a.measured()) == key(
+        config(lm_lr=1e-3, value_coef=0.3, update_ratio="2:1", batch_size=7, micro_tokens=9000).measured()
+    )
     assert key(a.measured()) != key(config(max_tokens=9).measured())
 
 

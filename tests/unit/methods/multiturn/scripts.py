@@ -34,6 +34,13 @@ def answer(request: GenerationRequest) -> Completion:
     return completion(request, f"told [{told[1]}] so \\boxed{{2}}" if told else "told nothing so \\boxed{1}")
 
 
+def endless(request: GenerationRequest) -> Completion:
+    """A program that never ends, another one a turn and a problem; feedback holds one, too."""
+    turn = "advice" if "review" in request.prompt.split("Task:")[0] else "program"
+    again = " again" if "your earlier program" in request.prompt else ""
+    return completion(request, f"```python\ndef double(n):\n    while True: pass  # {turn}{again}\n```")
+
+
 def miscounting(request: GenerationRequest) -> Completion:
     made = answer(request)
     return Completion(

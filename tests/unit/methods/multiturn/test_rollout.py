@@ -1,5 +1,7 @@
 """Rollouts with a scripted engine and the real grader: who is asked what, and that all turns are of one problem."""
 
+import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -88,6 +90,27 @@ def test_judging_goes_on_while_the_engine_writes(engine, math, monkeypatch):
     with rollouts(engine, math) as room:
         episodes = room.episodes(PROBLEMS, 2, seed=7)
     assert waited == [True, True, True] and all(e.leak is not None for e in episodes)
+
+
+def test_programs_that_never_end_are_waited_for_side_by_side(tmp_path):
+    """Attempt, feedback and refinement hold one each, and the attempt is searched, too: one limit, not four."""
+    engine = Counting(
+        EngineSettings("scripted", tmp_path, adapters=True, options={"script": f"{SCRIPTS}:endless"})
+    )
+    problem = Problem.make("Double a number.", json.dumps(["assert double(2) == 4"]), "ours")
+    voice = PlainVoice(engine)
+    speaker = Speaker(voice, Plain(), Sampling(1.0, max_tokens=200), "", None)
+    with (
+        open_environment("code", workers=3, timeout=4.0) as code,
+        Rollouts(code, load_turns("code"), speaker, speaker) as room,
+    ):
+        started = time.monotonic()
+        (episode,) = room.episodes([problem], 1, seed=7)
+        took = time.monotonic() - started
+    turns = [episode.attempt, episode.feedback, episode.refinement]
+    assert len({turn.text for turn in turns}) == 3 and episode.leak is False
+    assert [t.judged and t.judged.verdict.reason for t in turns] == ["timeout", None, "timeout"]
+    assert 4.0 <= took < 8.0
 
 
 def after(call, event):

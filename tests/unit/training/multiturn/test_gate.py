@@ -5,6 +5,7 @@ limit of its precision, or if it is named as another.
 """
 
 import functools
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from reasoner.engines.start import open_engine
 from reasoner.methods.multiturn.episode import Episode, Judged
@@ -126,6 +128,11 @@ def test_small_faults_are_refused_in_the_first_updates_and_only_there(
     for wrong in (DRIFT_STOP + 0.1, float("nan")):
         with pytest.raises(OffPolicyError, match=r"iteration 4: .*limit 0\.5\): was the adapter sent"):
             begun.check(replace(scored, difference=wrong), 4, fresh=False)
+    for wrong in (float("nan"), float("inf")):
+        with pytest.raises(OffPolicyError, match=rf"iteration 4: the mean ratio .* is {wrong}\."):
+            begun.check(replace(scored, ratio=wrong), 4, fresh=False)
+        with pytest.raises(OffPolicyError, match=rf"iteration 1: the mean ratio .* is {wrong} \(within"):
+            LoopGate(config(**EXACT), "cpu").check(replace(scored, ratio=wrong), 1, fresh=True)
     with pytest.raises(
         OffPolicyError, match=r"mean ratio .* 1\.0200 \(within 0\.01 of 1\).*max_ratio_difference"
     ):
@@ -143,6 +150,21 @@ def test_the_cause_is_named(base: Path, tokenizer: Any, processes: Any) -> None:
         change(learned, adapter)
     with pytest.raises(OffPolicyError, match=re.escape(UNSENT)):
         gate(learned).check(score(learned.policy, turns, 1.0, MicroBatches(4), processes), 2, fresh=False)
+
+
+def test_an_adapter_with_nan_ends_the_run_in_every_update(base: Path, tokenizer: Any, processes: Any) -> None:
+    learned = build(base, tokenizer, processes)
+    turns = turns_of(sampled(learned, tokenizer, REWARDS))
+    begun = gate(learned)
+    for step in range(GATED):
+        begun.check(score(learned.policy, turns, 1.0, MicroBatches(4), processes), step + 1, fresh=True)
+    with torch.no_grad():
+        learned.policy.parameters("solver")[1].fill_(float("nan"))
+    broken = score(learned.policy, turns, 1.0, MicroBatches(4), processes)
+    assert math.isnan(broken.difference) and math.isnan(broken.ratio)
+    for watching, fresh in ((begun, False), (gate(learned), True)):
+        with pytest.raises(OffPolicyError, match=r"differ by nan nats .* not a number: look for overflow"):
+            watching.check(broken, 4, fresh=fresh)
 
 
 def gate(learned: Any) -> LoopGate:

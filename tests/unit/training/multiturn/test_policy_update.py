@@ -6,7 +6,7 @@ import torch
 from reasoner.methods.multiturn.advantages import Credit
 from reasoner.methods.multiturn.episode import Kind
 from reasoner.onpolicy.memory import MicroBatches
-from reasoner.training.multiturn.batching import pieces, steps
+from reasoner.training.multiturn.batching import longest_first, steps
 from reasoner.training.multiturn.policy_update import Settings, update
 from reasoner.training.multiturn.scoring import score, turns_of
 from tests.unit.training.multiturn.conftest import REWARDS, build, change, sampled
@@ -42,13 +42,13 @@ def ready(base, tokenizer, processes):
     return learned, scored, credits, processes
 
 
-def run(ready, size, step_size=None, norm=4.0, extra=None):
+def run(ready, size, step_size=None, norm=4.0, extra=None, tokens=None, beside=None):
     learned, scored, credits, processes = ready
     optimiser = Recording(learned.policy.parameters("solver"))
     settings = Settings(1.0, 0.2, 0.2, norm, step_size)
     metrics = update(
-        learned.policy, "solver", optimiser, credits, scored.reference, settings, processes, MicroBatches(size),
-        iteration=0, seed=1, extra=extra,
+        learned.policy, "solver", optimiser, credits, scored.reference, settings, processes,
+        MicroBatches(size, tokens=tokens), iteration=0, seed=1, extra=extra, beside=beside,
     )  # fmt: skip
     return optimiser.seen, metrics
 
@@ -67,10 +67,10 @@ def plain_gradient(ready, norm=4.0):
     return torch.autograd.grad(total / 4, parameters)
 
 
-@pytest.mark.parametrize("size", [1, 3, 8])
-def test_the_gradient_is_the_formulas_whatever_the_micro_batch(ready, size):
+@pytest.mark.parametrize(("size", "tokens"), [(1, None), (3, None), (8, None), (1, 1), (1, 70), (1, 10_000)])
+def test_the_gradient_is_the_formulas_whatever_the_micro_batch(ready, size, tokens):
     wanted = plain_gradient(ready)
-    (found,), metrics = run(ready, size)
+    (found,), metrics = run(ready, size, tokens=tokens)
     for a, b in zip(found, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
     assert max(float(g.abs().max()) for g in wanted) > 1e-4
@@ -85,6 +85,30 @@ def test_several_optimiser_steps_share_out_the_same_gradient(ready):
     mean = [sum(g * n for g, n in zip(gs, sizes, strict=True)) / 8 for gs in zip(*parts, strict=True)]
     for a, b in zip(mean, whole, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
+
+
+def test_micro_batches_by_tokens_are_as_many_as_the_tokens_ask_for(ready, monkeypatch):
+    """Rows of a piece times its longest row stay within them, whatever `batch_size` is; so do those of scoring within
+    four times as many, and what `extra` computes beside a turn counts where it is longer."""
+    learned, _, credits, processes = ready
+    whole, shapes = learned.policy.logprobs, []
+
+    def watched(rows, temperature):
+        shapes.append((len(rows), max(len(p) + len(c) for p, c in rows)))
+        return whole(rows, temperature)
+
+    monkeypatch.setattr(learned.policy, "logprobs", watched)
+    longest = max(len(c.turn.prompt_ids) + len(c.turn.token_ids) for c in credits)
+    run(ready, 1, tokens=3 * longest)
+    assert len(shapes) < len(credits) and max(n for n, _ in shapes) >= 3
+    assert all(n * width <= 3 * longest for n, width in shapes)
+    shapes.clear()
+    turns = {(c.episode, c.turn.kind): c.turn for c in credits}
+    score(learned.policy, turns, 1.0, MicroBatches(1, tokens=longest), processes)
+    assert max(n for n, _ in shapes) >= 4 and all(n * width <= 4 * longest for n, width in shapes)
+    shapes.clear()
+    run(ready, 1, tokens=3 * longest, beside=[longest, 2 * longest, 3 * longest, 4 * longest])
+    assert sorted(n for n, _ in shapes)[:6] == [1] * 6, "turns of episodes 1 to 3 are alone"
 
 
 def test_out_of_memory_halves_the_micro_batch_and_leaves_the_gradient_alone(ready, monkeypatch):
@@ -159,8 +183,7 @@ def test_turns_of_an_untrained_writer_are_the_references_own(base, tokenizer, pr
 
 
 def test_batches_hold_every_row_once():
-    assert sorted(i for piece in pieces([4, 1, 3], [0, 9, 0, 7, 8], 2) for i in piece) == [1, 3, 4]
-    assert next(pieces([4, 1, 3], [0, 9, 0, 7, 8], 2)) == [1, 4]
+    assert longest_first([4, 1, 3], [0, 9, 0, 7, 8]) == [1, 4, 3]
     for count, size in ((8, 3), (7, 7), (5, None), (9, 2)):
         rows = steps(count, size, 3)
         assert sorted(i for step in rows for i in step) == list(range(count))

@@ -1,5 +1,7 @@
 """Checkpoints: what comes back, which is the best, what is dropped after a kill."""
 
+import functools
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -7,15 +9,17 @@ import pytest
 import torch
 
 from reasoner.config.multiturn import MultiTurnConfig
+from reasoner.engines.start import open_engine
 from reasoner.errors import InfrastructureError, TrainingError
 from reasoner.records import Problem
 from reasoner.store.rows import read_rows
 from reasoner.training import checkpoints
-from reasoner.training.multiturn import checkpointing
+from reasoner.training.multiturn import checkpointing, sampling
 from reasoner.training.multiturn.checkpointing import State
 from reasoner.training.multiturn.learner import Learner
-from reasoner.training.multiturn.loop import Loop, batch_of, keep_metrics
+from reasoner.training.multiturn.loop import METRICS, Loop, batch_of, keep_metrics
 from reasoner.training.multiturn.optimiser import Optimiser
+from tests.support.signal import write_templates
 from tests.unit.methods.multiturn.making import episode
 from tests.unit.training.multiturn.conftest import PROBLEMS, REWARDS, build, config, sampled
 
@@ -78,12 +82,58 @@ def test_a_torn_line_and_what_is_behind_the_checkpoint_are_cut(tmp_path: Path):
     assert read_rows(tmp_path / "new.jsonl") == []
 
 
-def test_a_gradient_that_is_not_finite_stops_the_run():
-    weight = torch.zeros(2, requires_grad=True)
-    optimiser = Optimiser("solver", [weight], 1e-3, 1.0)
-    weight.grad = torch.tensor([float("nan"), 0.0])
-    with pytest.raises(TrainingError, match=r"gradient of solver is nan in iteration 3"):
-        optimiser.step(2)
+def test_a_gradient_that_is_not_finite_changes_nothing_and_three_in_a_row_stop_the_run():
+    """As if the step had not been: the next gradient moves weights as in a run without it."""
+    said: list[str] = []
+
+    def stepped(gradients: list[float]) -> tuple[torch.Tensor, dict[str, torch.Tensor], Optimiser]:
+        weight = torch.zeros(2, requires_grad=True)
+        optimiser = Optimiser("solver", [weight], 1e-3, 1.0, log=said.append)
+        for number, gradient in enumerate(gradients):
+            weight.grad = torch.tensor([gradient, 0.5])
+            norm = optimiser.step(number)
+            assert weight.grad is None and (norm is None) is not math.isfinite(gradient)
+        return weight.detach(), optimiser.state(), optimiser
+
+    nan, inf = float("nan"), float("inf")
+    plain, state, _ = stepped([0.3, -0.2])
+    weight, kept, optimiser = stepped([0.3, nan, inf, -0.2, nan, nan])
+    assert torch.equal(plain, weight) and plain.abs().min() > 0
+    assert all(torch.equal(state[name], kept[name]) for name in state | kept) and state
+    assert said[:2] == [
+        f"the gradient of solver is {what} in iteration {at}: this step is skipped"
+        for what, at in (("nan", 2), ("inf", 3))
+    ]
+    assert len(said) == 4 and (optimiser.take_skipped(), optimiser.take_skipped()) == (4, 0)
+    with pytest.raises(TrainingError, match=r"gradient of solver is nan in iteration 3.* 3 times in a row"):
+        stepped([nan, nan, nan])
+
+
+def test_an_iteration_with_a_skipped_step_is_counted_and_the_run_goes_on(
+    base, tokenizer, processes, tmp_path, monkeypatch
+):
+    """One NaN in the first gradient: metrics without numbers that are none, and a second iteration."""
+    monkeypatch.setattr(sampling, "open_engine", functools.partial(open_engine, in_process=True))
+    prompts = str(write_templates(tmp_path / "prompts.yaml", "hint"))
+    fields = {"iterations": 2, "eval_freq": 5, "prompts": prompts, "kl": "loss",
+              "engine": {"kind": "transformers", "options": {}}}  # fmt: skip
+    learned = build(base, tokenizer, processes, **fields)
+    weight = learned.policy.parameters("solver")[0]
+    spoilt = iter([float("nan")])
+    weight.register_hook(lambda gradient: gradient + next(spoilt, 0.0))
+    problems, settings = list(PROBLEMS.values()), config(**fields)
+    loop = Loop(
+        settings, tmp_path, learned, processes, problems, problems, None, lambda **_: None, lambda _: None
+    )
+    with sampling.open_sampler(settings, base, None, tmp_path, 512, loop.parts) as sampler:
+        loop.sampler = sampler
+        loop.run()
+    first, second = read_rows(tmp_path / METRICS)
+    assert (first["solver_skipped"], second["solver_skipped"]) == (1.0, 0.0)
+    assert (
+        first["feedback_skipped"] == 0.0 and "solver_grad_norm" not in first and "solver_grad_norm" in second
+    )
+    assert torch.isfinite(weight).all()
 
 
 def test_learning_rates_rise_over_the_warm_up():

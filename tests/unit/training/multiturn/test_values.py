@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from reasoner.errors import ModelError
+from reasoner.onpolicy.memory import MicroBatches
 from reasoner.training.multiturn.encoder import Encoder, encoder_folder
 from reasoner.training.multiturn.heads import Standardiser
 from reasoner.training.multiturn.learner import Learner
@@ -24,7 +25,7 @@ def warm(learned, seed: int = 3) -> None:
 
 
 def values(learned, *states: State) -> list[list[float]]:
-    return evaluate(learned.value, learned.value.prepare(list(states), 2), 2)
+    return evaluate(learned.value, learned.value.prepare(list(states), MicroBatches(2)), MicroBatches(2))
 
 
 def test_each_value_depends_on_its_own_part_of_the_state(base, tokenizer, processes):
@@ -107,7 +108,7 @@ def test_full_grads_term_is_the_derivative_of_the_value_in_the_feedback_model(
     episodes = sampled(learned, tokenizer, REWARDS)
     # The head has been regressed `value_steps` times before the feedback's step; those steps are recorded, not applied.
     states = [State.of(PROBLEMS[e.problem_id], e) for e in episodes]
-    learned.value.fit(learned.value.prepare(states, 4), processes.sum, 0.5)
+    learned.value.fit(learned.value.prepare(states, MicroBatches(4)), processes.sum, 0.5)
     with learned.policy.speaking("feedback"):
         v = learned.value.on(learned.value.hidden(states))
         rewards = torch.tensor([float(e.r2) for e in episodes])
