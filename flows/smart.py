@@ -155,17 +155,20 @@ def learn(config: SmartConfig, given: Given, variant: str = "") -> Learnt:
             break
     result = epochs[best - 1]
     if config.grpo.enabled:
-        result = reinforce(config, given, result, variant, kind)
+        result = reinforce(config, given, epochs, best, variant, kind)
         epochs += (result,)
     return Learnt(epochs, result, why)
 
 
-def reinforce(config: SmartConfig, given: Given, epoch: Epoch, variant: str, kind: Kind) -> Epoch:
-    """GRPO on top of an epoch's model: a fresh adapter, merged, and evaluated as the last epoch is."""
+def reinforce(
+    config: SmartConfig, given: Given, epochs: tuple[Epoch, ...], best: int, variant: str, kind: Kind
+) -> Epoch:
+    """GRPO on top of the best epoch's model: a fresh adapter, merged, and evaluated as the last epoch is."""
+    epoch = epochs[best - 1]
     said = tuple(answered.turn1 for answered in epoch.answers.values())
     stages.require_strategies(said, config.evaluation)
     adapter = stages.train_grpo(
-        given.problems,
+        telling_questions(config, given, epochs, best),
         epoch.model,
         config.grpo_here,
         config.prompt,
@@ -182,6 +185,21 @@ def reinforce(config: SmartConfig, given: Given, epoch: Epoch, variant: str, kin
         for name in config.data.evaluation_names
     }
     return Epoch(Trained(label, None, adapter), model, answers)
+
+
+def telling_questions(config: SmartConfig, given: Given, epochs: tuple[Epoch, ...], best: int) -> ArtifactRef:
+    """GRPO's questions: all, or those that some of the policy's samples solve and others do not.
+
+    They are the samples that the epoch learnt from. A first epoch, which learnt from none, is sampled for it.
+    """
+    if config.grpo.pass_rate is None:
+        return given.problems
+    number = max(best, 2)
+    how = (config.sampling(1), config.epoch2, config.seed, number)
+    drawn = stages.sample(given.problems, epochs[number - 2].model, *how)
+    return stages.telling_questions(
+        given.problems, stages.verify(drawn, config.verify), config.grpo.pass_rate
+    )
 
 
 def learn_variants(

@@ -91,8 +91,8 @@ def telling_questions(
     out: Draft, problems: ArtifactRef, tried: tuple[ArtifactRef, ...], pass_rate: tuple[float, float]
 ) -> None:
     """The training questions that some of the tried plans solve and others do not."""
-    asked = questions.read(open_ref(problems), questions.TRAIN)
-    out.metadata |= planner_records.choose(out.path, asked, folders(tried), pass_rate)
+    judged = planner_records.tried(folders(tried))
+    out.metadata |= questions.choose(out.path, open_ref(problems), judged, pass_rate)
 
 
 @stage("planner-grpo", kind="adapter", version=3, gpu=True, external=prompt_text)

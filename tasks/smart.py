@@ -189,6 +189,15 @@ def train(
     )
 
 
+@stage("telling-questions", kind="problems", version=1)
+def telling_questions(
+    out: Draft, problems: ArtifactRef, attempts: ArtifactRef, pass_rate: tuple[float, float]
+) -> None:
+    """The training questions that some of the policy's samples solve and others do not."""
+    judged = [(a.problem_id, a.right) for a in verdicts.read([open_ref(attempts)]) if a.scored]
+    out.metadata |= questions.choose(out.path, open_ref(problems), judged, pass_rate)
+
+
 @stage("grpo", kind="adapter", version=2, gpu=True, external=prompt_and_verifier)
 def train_grpo(
     out: Draft, problems: ArtifactRef, model: ArtifactRef, grpo: SmartGrpoConfig, prompt: PromptConfig,

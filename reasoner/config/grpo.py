@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from reasoner.config.base import Section
 from reasoner.config.training import ComputeConfig, LoraConfig, ServerConfig
@@ -31,6 +31,9 @@ class GrpoConfig(Section):
     """The most tokens to sample."""
     max_samples: int | None = Field(default=1000, ge=1)
     """Training questions, chosen by hash and seed; unset takes all."""
+    pass_rate: tuple[float, float] | None = None
+    """Train on those questions alone of whose tried answers this share is right, bounds included: `[0.1, 0.9]` (METHODS
+    6). The others make groups that are all right or all wrong, which teach nothing. Unset takes all questions."""
     loss: Literal["dapo", "dr_grpo", "grpo", "bnpo"] = "dapo"
     """How the loss is averaged over tokens (METHODS 1.3.1), by TRL's names."""
     beta: float = Field(default=0.0, ge=0)
@@ -66,14 +69,24 @@ class GrpoConfig(Section):
 
     @property
     def content_id(self) -> dict[str, Any]:
-        """Where is sampled and who holds the card when changes no result, so it counts in no stage's key."""
-        return self.model_dump(exclude={"share_card", "server"})
+        """Where is sampled and who holds the card when changes no result, so it counts in no stage's key; which
+        questions are asked is in the key of the questions themselves."""
+        return self.model_dump(exclude={"share_card", "server", "pass_rate"})
 
     def on(self, compute: ComputeConfig) -> Self:
         """These settings with what follows from the machine: where is sampled, and who holds the card when."""
         server = self.server if self.server.url else compute.server
         shared = compute.one_card if self.share_card is None else self.share_card
         return self.model_copy(update={"share_card": shared and not server.url, "server": server})
+
+    @field_validator("pass_rate")
+    @classmethod
+    def _a_range(cls, found: tuple[float, float] | None) -> tuple[float, float] | None:
+        if found is not None and not 0 <= found[0] <= found[1] <= 1:
+            raise ValueError(
+                f"{list(found)} is no range of shares: two numbers from 0 to 1, the lower one first"
+            )
+        return found
 
     @model_validator(mode="after")
     def _one_who_samples(self) -> Self:

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from reasoner.config.base import Section
 from reasoner.config.contamination import ContaminationConfig
@@ -107,24 +107,6 @@ class PlannerGrpoConfig(GrpoConfig):
     enabled: bool = True
     warm_start: bool = True
     """Begin with the supervised adapter, where `sft.enabled` made one."""
-    pass_rate: tuple[float, float] | None = None
-    """Train on those questions alone of whose tried plans this share was right, bounds included: `[0.1, 0.9]` (METHODS
-    6). The others make groups of plans that are all right or all wrong, which teach nothing. Tried are `sft.samples`
-    plans of the base, its greedy one, never splitting, and always splitting. Unset takes all questions."""
-
-    @field_validator("pass_rate")
-    @classmethod
-    def _a_range(cls, found: tuple[float, float] | None) -> tuple[float, float] | None:
-        if found is not None and not 0 <= found[0] <= found[1] <= 1:
-            raise ValueError(
-                f"{list(found)} is no range of shares: two numbers from 0 to 1, the lower one first"
-            )
-        return found
-
-    @property
-    def content_id(self) -> dict[str, Any]:
-        """Which questions are asked is in the key of the questions themselves."""
-        return {name: value for name, value in super().content_id.items() if name != "pass_rate"}
 
 
 class WandbConfig(Section):

@@ -1,6 +1,7 @@
 """The estimate of a GRPO training, whatever is trained."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from reasoner.config.grpo import GrpoConfig
 from reasoner.config.smart import EngineConfig
@@ -13,6 +14,11 @@ from reasoner.planning.memory import TrainingShape
 def engine_of(grpo: GrpoConfig, engine: EngineConfig) -> EngineConfig:
     """The engine as it is while the trainer shares the card."""
     return engine.model_copy(update={"options": {**engine.options, **grpo.engine}})
+
+
+def telling_questions(scene: Scene, arguments: dict[str, Any]) -> Estimate:
+    """How many are left is not known: all are assumed."""
+    return Estimate(0.5, expected=dict(scene.facts(arguments["problems"])))
 
 
 def training(

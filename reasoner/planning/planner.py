@@ -99,17 +99,12 @@ def train_grpo(scene: Scene, arguments: Arguments) -> Estimate:
     return grpo.training(scene, config, prompt_tokens(scene, arguments), PLAN, start, step, NOTES)
 
 
-def telling_questions(scene: Scene, arguments: Arguments) -> Estimate:
-    """How many are left is not known: all are assumed."""
-    return Estimate(0.5, expected=dict(scene.facts(arguments["problems"])))
-
-
 def merge(scene: Scene, arguments: Arguments) -> Estimate:
     return scene.merging()
 
 
 ESTIMATORS: dict[str, Callable[[Scene, Arguments], Estimate]] = {
     "plan-candidates": candidates, "plan-targets": targets, "planner-sft": train_sft, "plan-arms": arms,
-    "plan-gate": small(0.1), "plan-questions": telling_questions, "planner-grpo": train_grpo, "planner-merge": merge,
-    "planner-evaluation": small(1.0), "planner-report": small(0.5), "publish": small(5.0),
+    "plan-gate": small(0.1), "plan-questions": grpo.telling_questions, "planner-grpo": train_grpo,
+    "planner-merge": merge, "planner-evaluation": small(1.0), "planner-report": small(0.5), "publish": small(5.0),
 }  # fmt: skip

@@ -256,6 +256,7 @@ ESTIMATORS: dict[str, Callable[[Scene, Arguments], Estimate]] = {
     "verify": verify, "analysis": small(0.8), "sample": sample, "retry": retry, "answer": answer,
     "answer-again": answer_again, "records-epoch1": records_epoch1, "records-later": records_later,
     "records-rejected": records_rejected, "records-given": records_given, "shuffle-labels": shuffle_labels,
-    "train": train, "grpo": train_grpo, "merge": merge, "gate": small(0.1), "convergence": small(0.1),
+    "train": train, "telling-questions": grpo.telling_questions, "grpo": train_grpo, "merge": merge,
+    "gate": small(0.1), "convergence": small(0.1),
     "evaluation": small(0.5), "report": small(0.5), "contamination": contamination, "clean-scores": small(0.3),
 }  # fmt: skip

@@ -15,11 +15,10 @@ from reasoner.config.planner import (
     WorkerConfig,
 )
 from reasoner.config.smart import Dtype, EngineConfig, TrainConfig
-from reasoner.errors import CollapseError, DataError, TrainingError
+from reasoner.errors import CollapseError, TrainingError
 from reasoner.methods.planner.evaluation import ATOMIC, TRAINED, evaluate
 from reasoner.methods.planner.independence import SentenceEmbedder
 from reasoner.methods.planner.prompts import PlannerPrompts, load_prompts
-from reasoner.methods.planner.questions import choose_questions
 from reasoner.methods.planner.targets import Target, choose_targets
 from reasoner.preflight.template import require_prefix
 from reasoner.prompts import ChatRenderer
@@ -94,26 +93,15 @@ def train_sft(
     return {"training": done.training, "metrics": done.metrics}
 
 
-def choose(
-    out: Path, problems: Sequence[Problem], tried: Sequence[Path], pass_rate: tuple[float, float]
-) -> dict[str, Any]:
-    """The training questions within `pass_rate`: `train.jsonl`, `counts.json`. Raises DataError where none is left."""
-    episodes = [
+def tried(folders: Sequence[Path]) -> list[tuple[str, bool]]:
+    """Question and whether it was solved, of every scored plan that was carried out; an invalid one is wrong."""
+    episodes = (
         episode
-        for folder in tried
+        for folder in folders
         for path in sorted(folder.glob(runs_file(folder, "*").name))
         for episode in read_episodes(folder, path.stem.removeprefix("runs-"))
-    ]
-    low, high = pass_rate
-    found = choose_questions(problems, episodes, low, high)
-    if not found.problems:
-        raise DataError(
-            f"grpo.pass_rate=[{low:g}, {high:g}] leaves none of {len(problems)} training questions "
-            f"({found.counts['too_hard']} below, {found.counts['too_easy']} above): widen it, or leave it unset"
-        )
-    write_rows(out / "train.jsonl", [p.to_row() for p in found.problems])
-    write_json(out / "counts.json", found.counts)
-    return found.counts
+    )
+    return [(episode.problem_id, episode.verdict.correct) for episode in episodes if episode.scored]
 
 
 def train_grpo(

@@ -9,6 +9,7 @@ from reasoner.report import contamination as overlap
 from reasoner.report.data import Loss
 from reasoner.report.planner import PlannerReport, render
 from reasoner.stages import contamination
+from reasoner.stages import problems as questions
 from reasoner.stages.planner_records import read_json
 from reasoner.stages.smart import write_json
 from reasoner.store.rows import read_rows
@@ -29,7 +30,7 @@ def write(
         ),
         targets=read_json(records / "counts.json")["train"] if records else {},
         gate=read_json(gate / "gate.json") if gate else {},
-        asked=read_json(asked / "counts.json") if asked else {},
+        asked=read_json(asked / questions.COUNTS) if asked else {},
         losses=tuple(map(_loss, trainings)),
         curves=tuple(point for training in trainings for point in training.get("curves", [])),
         contamination=contamination.read(clean) if clean else None,

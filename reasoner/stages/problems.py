@@ -1,5 +1,7 @@
 """The questions as files: `train.jsonl`, `validation.jsonl`, one `eval-NAME.jsonl` a set, `left-out.jsonl`."""
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +10,13 @@ from reasoner.errors import DataError
 from reasoner.extensions import is_dotted, source_hash
 from reasoner.ids import file_hash
 from reasoner.problems.preparing import prepare as prepare_sets
+from reasoner.problems.telling import choose_telling
 from reasoner.problems.word_problems import VERSION as GENERATOR_VERSION
 from reasoner.records import Problem
 from reasoner.store.rows import read_rows, write_rows
 
 TRAIN, VALIDATION, POOL = "train", "validation", "pool"
+COUNTS = "counts.json"
 
 
 def fingerprint(data: DataConfig) -> dict[str, Any]:
@@ -52,6 +56,26 @@ def prepare(out: Path, data: DataConfig, seed: int) -> dict[str, Any]:
         [{"set": i.source, "row": i.row, "reason": i.reason, "excerpt": i.excerpt} for i in left_out],
     )
     return {"counts": sets.counts(), "sources": sets.fingerprints()}
+
+
+def choose(
+    out: Path, problems: Path, judged: Iterable[tuple[str, bool]], pass_rate: tuple[float, float]
+) -> dict[str, int]:
+    """GRPO's questions, the training questions within `pass_rate`: `train.jsonl`, `counts.json`; returns the counts.
+
+    `judged` are pairs of a question's id and whether an answer was right. Raises DataError where none is left.
+    """
+    low, high = pass_rate
+    asked = read(problems, TRAIN)
+    found = choose_telling(asked, judged, low, high)
+    if not found.problems:
+        raise DataError(
+            f"grpo.pass_rate=[{low:g}, {high:g}] leaves none of {len(asked)} training questions "
+            f"({found.counts['too_hard']} below, {found.counts['too_easy']} above): widen it, or leave it unset"
+        )
+    write_rows(out / f"{TRAIN}.jsonl", [p.to_row() for p in found.problems])
+    (out / COUNTS).write_text(json.dumps(found.counts, indent=1) + "\n", encoding="utf-8")
+    return found.counts
 
 
 def read(folder: Path, split: str) -> list[Problem]:

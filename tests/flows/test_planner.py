@@ -13,7 +13,7 @@ import pytest
 
 from flows.planner import planner
 from reasoner.errors import CollapseError, DataError, PublishError, TrainingError
-from reasoner.methods.planner.questions import pass_rates
+from reasoner.problems.telling import pass_rates
 from reasoner.records import ArtifactRef
 from reasoner.report.planner import PlannerReport, plain_lines
 from reasoner.stages.planner import read_episodes
@@ -121,7 +121,7 @@ def check_telling_questions(store: Store, low: float, high: float) -> dict[str, 
     tried = read_episodes(open_ref(drawn), "train")
     for name in ("untrained", "atomic", "decomposed"):
         tried += read_episodes(open_ref(ways), name)
-    rates = pass_rates(tried)
+    rates = pass_rates((e.problem_id, e.verdict.correct) for e in tried if e.scored)
     (counts,) = [m for _, m in made if m["stage"] == "plan-questions"]
     assert len(set(rates.values())) > 1 and counts["questions"] == len(rates)
     assert counts["kept"] == sum(low <= rate <= high for rate in rates.values()) > 0

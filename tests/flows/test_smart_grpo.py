@@ -14,11 +14,14 @@ import pytest
 
 from flows.smart import smart
 from reasoner.home import Home
+from reasoner.problems.telling import pass_rates
 from reasoner.prompts import few_shot_prompt, load_exemplars
-from reasoner.records import Strategy
+from reasoner.records import ArtifactRef, Strategy
 from reasoner.report.html.build import build
 from reasoner.sandbox import Sandbox
+from reasoner.stages.problems import read as read_problems
 from reasoner.stages.report import read as read_report
+from reasoner.stages.verdicts import read as read_verdicts
 from reasoner.store import Store, open_ref
 from reasoner.store.manifest import Manifest
 from tests.flows.test_kill import SECONDS, digests, kill_when
@@ -109,6 +112,32 @@ def test_it_adds_a_model_and_a_row_and_changes_nothing_before_it(home: Path, wor
     both = digests(home)
     assert smart("smart-demo", [*world, *GRPO]) == more
     assert digests(home) == both
+
+    # Questions that some of the policy's samples solve: the first epoch, which learnt from none, is sampled for it.
+    low, high = 0.2, 0.8
+    smart("smart-demo", [*world, *GRPO, f"grpo.pass_rate=[{low},{high}]", "epoch2.samples=6"])
+    check_edges(home)
+    (chosen,) = [m for m in manifests(home) if m.metadata["stage"] == "telling-questions"]
+    (drawn,) = made_by(home, "sample").values()
+    assert drawn.metadata["arguments"]["model"]["digest"] == merged["merge epoch 1"].digest
+    store = Store(home / "artifacts")
+    (judged,) = [
+        ref for ref in store.list() if ref.digest == chosen.metadata["arguments"]["attempts"]["digest"]
+    ]
+    attempts = [a for a in read_verdicts([open_ref(judged)]) if a.scored]
+    rates = pass_rates((a.problem_id, a.right) for a in attempts)
+    asked = {p.id for p in read_problems(open_ref(problems_of(store)), "train")}
+    within = {name for name in asked if low <= rates[name] <= high}
+    assert 0 < len(within) == chosen.metadata["kept"] <= chosen.metadata["questions"] == len(asked)
+    kept = [
+        m.metadata["training"]["questions"]["kept"] for m in manifests(home) if m.metadata["stage"] == "grpo"
+    ]
+    assert sorted(kept) == sorted([len(asked), len(within)])
+
+
+def problems_of(store: Store) -> ArtifactRef:
+    (ref,) = [r for r in store.list() if store.manifest(r).metadata["stage"] == "problems"]
+    return ref
 
 
 @pytest.mark.crash
