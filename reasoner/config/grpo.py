@@ -69,23 +69,25 @@ class GrpoConfig(Section):
 
     @property
     def content_id(self) -> dict[str, Any]:
-        """Where is sampled and who holds the card when changes no result, so it counts in no stage's key; which
-        questions are asked is in the key of the questions themselves."""
-        return self.model_dump(exclude={"share_card", "server", "pass_rate"})
+        """Where is sampled and who holds the card when changes no result, so it counts in no stage's key."""
+        return self.model_dump(exclude={"share_card", "server"})
 
     def on(self, compute: ComputeConfig) -> Self:
-        """These settings with what follows from the machine: where is sampled, and who holds the card when."""
+        """What a training is told: where is sampled and who holds the card when follow from the machine; which
+        questions are asked was decided before it."""
         server = self.server if self.server.url else compute.server
         shared = compute.one_card if self.share_card is None else self.share_card
-        return self.model_copy(update={"share_card": shared and not server.url, "server": server})
+        return self.model_copy(
+            update={"share_card": shared and not server.url, "server": server, "pass_rate": None}
+        )
 
-    @field_validator("pass_rate")
+    @field_validator("pass_rate", mode="before")
     @classmethod
-    def _a_range(cls, found: tuple[float, float] | None) -> tuple[float, float] | None:
-        if found is not None and not 0 <= found[0] <= found[1] <= 1:
-            raise ValueError(
-                f"{list(found)} is no range of shares: two numbers from 0 to 1, the lower one first"
-            )
+    def _a_range(cls, found: Any) -> Any:
+        shares = found if isinstance(found, (list, tuple)) else ()
+        numbers = [share for share in shares if isinstance(share, (int, float)) and 0 <= share <= 1]
+        if found is not None and (len(shares) != 2 or numbers != sorted(numbers) or len(numbers) != 2):
+            raise ValueError("two shares from 0 to 1, the lower one first, such as [0.1,0.9], or null")
         return found
 
     @model_validator(mode="after")

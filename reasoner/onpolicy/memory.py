@@ -60,14 +60,14 @@ class MicroBatches:
         import torch
 
         while True:
-            piece: list[int] = []
+            pieces = self.pieces(rows, lengths, gradient)
             done: list[Any] = []
             try:
-                for piece in self.pieces(rows, lengths, gradient):
+                for piece in pieces:
                     done.append(compute(piece, len(piece) / len(rows)))
                 return done
             except torch.OutOfMemoryError as error:
-                if len(piece) == 1:
+                if all(len(piece) == 1 for piece in pieces):
                     raise TrainingError(
                         "the device runs out of memory with one sequence a micro-step; turn on gradient checkpointing "
                         "or shorten completions"

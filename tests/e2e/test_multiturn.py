@@ -127,7 +127,15 @@ def test_two_engines_sample_for_two_processes(ready: Path, tmp_path: Path) -> No
     """With the order of a shared card, in which every process waits for the engines' sleep and makes room before they
     wake."""
     compute = {"processes": 2, "engines": 2, "one_card": True}
-    fields = {"iterations": 2, "eval_freq": 2, "batch_size": 8, "lm_lr": 1e-3, "guidance_lr": 1e-3}
+    engine = {"kind": "transformers", "dtype": "float32", "options": {"batch_size": 64}}
+    fields = {
+        "iterations": 2,
+        "eval_freq": 2,
+        "batch_size": 8,
+        "lm_lr": 1e-3,
+        "guidance_lr": 1e-3,
+        "engine": engine,
+    }
     spec = signal.spec(tmp_path, ready, "hint", compute=compute, **fields)
     run_multiturn(spec, tmp_path / "log", timeout=600)
     rows = read_rows(spec.output / "metrics.jsonl")

@@ -71,7 +71,8 @@ class Rollouts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._judge.shutdown(wait=True, cancel_futures=True)
+        """After an error what is still judged is not waited for: its environment, which is left next, ends it."""
+        self._judge.shutdown(wait=kind is None, cancel_futures=True)
 
     def episodes(
         self, problems: Sequence[Problem], group_size: int, seed: int, advice: Advice = "model"

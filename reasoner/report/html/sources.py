@@ -174,7 +174,7 @@ def _held(grpo: GrpoConfig, compute: ComputeConfig) -> list[GrpoConfig]:
     """Who holds the card and who samples is in no key: a kept artifact may have been made with any of them."""
     servers = (grpo.server, grpo.on(compute).server)
     return [
-        grpo.model_copy(update={"share_card": held, "server": server})
+        grpo.on(compute).model_copy(update={"share_card": held, "server": server})
         for held in (None, False, True)
         for server in servers
     ]

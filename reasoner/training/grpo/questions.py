@@ -59,5 +59,5 @@ def require_a_step(found: Questions, groups: int) -> None:
     if len(found.rows) < groups:
         raise DataError(
             f"{len(found.rows)} training questions ({found.too_long} more are too long); a step takes {groups}. Give "
-            "more of them, or lower grpo.grad_accum"
+            "more of them, widen grpo.pass_rate where it is set, or lower grpo.grad_accum"
         )

@@ -21,7 +21,10 @@ class Standardiser:
         self.fitted = False
 
     def fit(self, states_NH: Any, total: Callable[[Any], Any]) -> None:
-        """Take the moments of [N, H] states, which `total` sums over the processes. Later calls change nothing."""
+        """Take the moments of [N, H] states, which `total` sums over the processes. Later calls change nothing.
+
+        Moments that are not finite are not taken: the next rollout's may be.
+        """
         import torch
 
         if self.fitted:
@@ -29,6 +32,8 @@ class Standardiser:
         ones = torch.full((1,), float(len(states_NH)), device=self.mean.device, dtype=torch.float64)
         states = states_NH.double() if len(states_NH) else torch.zeros(0, len(self.mean), dtype=torch.float64)
         parts = total(torch.cat([states.sum(0).to(ones.device), (states**2).sum(0).to(ones.device), ones]))
+        if not torch.isfinite(parts).all():
+            return
         count, size = parts[-1].clamp(min=1.0), len(self.mean)
         mean = parts[:size] / count
         scale = (parts[size : 2 * size] / count - mean**2).clamp(min=0.0).sqrt()

@@ -15,7 +15,9 @@ CALM_EPSILON = 1e-2
 instead of all of it, one of 0.1 still nine tenths."""
 
 SKIPPED_STOP = 3
-"""So many steps in a row whose gradient is not finite end the run."""
+"""So many iterations in a row in which a gradient is not finite end the run."""
+IN_A_ROW = "skipped.in_a_row"
+"""How many there have been, in the saved state."""
 
 
 def norm_metrics(name: str, norms: Sequence[float | None]) -> dict[str, float]:
@@ -36,7 +38,8 @@ class Optimiser:
 
         self.name, self.parameters = name, list(parameters)
         self._lr, self._max_norm, self._warmup, self._reduce = lr, max_grad_norm, warmup_steps, reduce
-        self._log, self._in_a_row, self._skipped = log, 0, 0
+        self._log, self._skipped = log, 0
+        self._in_a_row, self._last_skip = 0, -1
         groups: list[dict[str, Any]] = [{"params": [p for p in self.parameters if p is not calm]}]
         if calm is not None:
             groups.append({"params": [calm], "eps": CALM_EPSILON})
@@ -50,7 +53,8 @@ class Optimiser:
         """Apply the gradients and forget them; returns their norm before clipping. `iteration` counts from 0.
 
         A gradient that is not finite is forgotten, and None returned: weights and moments stay as they are. All
-        processes do so alike, since it is summed first. Raises TrainingError for `SKIPPED_STOP` of them in a row.
+        processes do so alike, since it is summed first. Raises TrainingError in the last of `SKIPPED_STOP` such
+        iterations in a row.
         """
         import torch
 
@@ -77,13 +81,14 @@ class Optimiser:
 
     def _skip(self, norm: float, iteration: int) -> None:
         self.zero()
-        self._in_a_row += 1
         self._skipped += 1
+        if iteration != self._last_skip:  # several steps of one iteration stand on the same data
+            self._in_a_row, self._last_skip = self._in_a_row + 1, iteration
         said = f"the gradient of {self.name} is {norm} in iteration {iteration + 1}"
         if self._in_a_row >= SKIPPED_STOP:
             raise TrainingError(
-                f"{said}, and was not finite {SKIPPED_STOP} times in a row; lower its learning rate, or train with "
-                "precision=fp32"
+                f"{said}, and was not finite in {SKIPPED_STOP} iterations in a row; lower its learning rate, or train "
+                "with precision=fp32"
             )
         self._log(f"{said}: this step is skipped")
 
@@ -93,10 +98,10 @@ class Optimiser:
         return taken
 
     def state(self) -> dict[str, Any]:
-        """Adam's moments and step counts as tensors by `index.name`."""
+        """Adam's moments and step counts as tensors by `index.name`, and the iterations skipped in a row."""
         import torch
 
-        return {
+        return {IN_A_ROW: torch.tensor(self._in_a_row)} | {
             f"{i}.{key}": torch.as_tensor(value).detach().cpu().contiguous()
             for i, p in enumerate(self.parameters)
             for key, value in self._inner.state.get(p, {}).items()
@@ -104,6 +109,7 @@ class Optimiser:
 
     def load_state(self, tensors: Mapping[str, Any]) -> None:
         """Take what `state` gave."""
+        self._in_a_row = int(tensors.get(IN_A_ROW, 0))
         for i, p in enumerate(self.parameters):
             state: dict[str, Any] = {}
             for key in ("step", "exp_avg", "exp_avg_sq"):

@@ -96,6 +96,23 @@ def test_one_row_that_does_not_fit_ends_the_run() -> None:
         gradient(4, room=0, tokens=3)
 
 
+def test_a_single_row_that_is_left_over_is_tried_again_behind_smaller_pieces() -> None:
+    """The last piece of three rows is one row: it fails beside what the others have left, not by its own size."""
+    failed: list[list[int]] = []
+
+    def compute(rows: Any, share: float) -> int:
+        if list(rows) == [2] and not failed:
+            failed.append(list(rows))
+            raise torch.OutOfMemoryError("full")
+        return len(rows)
+
+    assert MicroBatches(2, lambda line: None).accumulate(range(3), [3, 2, 1], compute, lambda: None) == [
+        1,
+        1,
+        1,
+    ]
+
+
 def test_parts_add_up_and_start_anew() -> None:
     waits: list[None] = []
     parts = Parts(lambda: waits.append(None))

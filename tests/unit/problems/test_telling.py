@@ -3,11 +3,13 @@
 Wrong if a question is kept of which all answers are right or all are wrong, or of which nothing is known.
 """
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
 from reasoner.config.planner import PlannerGrpoConfig
-from reasoner.config.smart import SmartGrpoConfig
+from reasoner.config.smart import ComputeConfig, SmartGrpoConfig
 from reasoner.problems.telling import choose_telling, pass_rates
 from reasoner.records import Problem
 
@@ -34,14 +36,16 @@ def test_a_rate_is_the_share_of_right_answers() -> None:
 
 
 @pytest.mark.parametrize("section", [PlannerGrpoConfig, SmartGrpoConfig])
-@pytest.mark.parametrize("wrong_range", [[0.9, 0.1], [-0.1, 0.5], [0.1, 1.1]])
+@pytest.mark.parametrize(
+    "wrong_range", [[0.9, 0.1], [-0.1, 0.5], [0.1, 1.1], [0.1], [0.1, 0.5, 0.9], ["a", "b"], 0.5]
+)
 def test_a_range_that_is_none_is_refused(
-    section: type[PlannerGrpoConfig] | type[SmartGrpoConfig], wrong_range: list[float]
+    section: type[PlannerGrpoConfig] | type[SmartGrpoConfig], wrong_range: Any
 ) -> None:
-    with pytest.raises(ValidationError, match="is no range of shares"):
+    with pytest.raises(ValidationError, match="two shares from 0 to 1, the lower one first"):
         section.model_validate({"pass_rate": wrong_range})
 
 
-def test_which_questions_are_asked_is_not_in_the_training_key() -> None:
-    assert SmartGrpoConfig(pass_rate=(0.1, 0.9)).content_id == SmartGrpoConfig().content_id
-    assert "lr" in SmartGrpoConfig().content_id
+def test_which_questions_are_asked_is_decided_before_the_training() -> None:
+    chosen = SmartGrpoConfig(pass_rate=(0.1, 0.9))
+    assert chosen.on(ComputeConfig()) == SmartGrpoConfig().on(ComputeConfig())

@@ -2,10 +2,12 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.scripted import ScriptedEngine
 from reasoner.environments import Environment, open_environment
 from reasoner.errors import ConfigurationError, EngineError, UsageError
+from reasoner.methods.multiturn.episode import Judged
 from reasoner.methods.multiturn.rollout import Rollouts, exchanged
 from reasoner.methods.multiturn.speaker import PlainVoice, SampledVoice, Speaker
 from reasoner.onpolicy.sampler import OnPolicySampler
@@ -110,7 +113,7 @@ def test_programs_that_never_end_are_waited_for_side_by_side(tmp_path):
     turns = [episode.attempt, episode.feedback, episode.refinement]
     assert len({turn.text for turn in turns}) == 3 and episode.leak is False
     assert [t.judged and t.judged.verdict.reason for t in turns] == ["timeout", None, "timeout"]
-    assert 4.0 <= took < 8.0
+    assert 4.0 <= took < 12.0, "four limits one after another are 16 s"
 
 
 def after(call, event):
@@ -231,3 +234,35 @@ def test_broken_characters_do_not_overflow_a_prompt(engine):
     clipped = speaker.clipped(broken, 20)
     assert len(tokenizer()(clipped)["input_ids"]) <= 24 and clipped.endswith("{2}")
     assert speaker.clipped("short", 20) == "short"
+
+
+def test_after_an_error_the_environment_ends_what_is_still_judged(engine: Counting) -> None:
+    """Would wait for ever if leaving the rollouts waited for the judge: only leaving the environment lets it go."""
+    left = Event()
+
+    class Waiting:
+        version, callers = "waiting", 1
+
+        def facts(self, problem: Problem) -> dict[str, Any]:
+            return {"question": problem.question, "function": "", "tests": []}
+
+        def judge(self, answers: Sequence[tuple[Problem, str]]) -> list[Judged]:
+            left.wait()
+            raise CancelledError
+
+        def reveals(self, texts: Sequence[tuple[Problem, str]]) -> list[bool]:
+            return [False] * len(texts)
+
+        def __enter__(self) -> "Waiting":
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            left.set()
+
+    with (
+        pytest.raises(RuntimeError, match="the engine died"),
+        Waiting() as environment,
+        rollouts(engine, environment) as room,
+    ):
+        room.attempts(PROBLEMS, 1, 0)
+        raise RuntimeError("the engine died")

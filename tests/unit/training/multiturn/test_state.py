@@ -18,7 +18,7 @@ from reasoner.training.multiturn import checkpointing, sampling
 from reasoner.training.multiturn.checkpointing import State
 from reasoner.training.multiturn.learner import Learner
 from reasoner.training.multiturn.loop import METRICS, Loop, batch_of, keep_metrics
-from reasoner.training.multiturn.optimiser import Optimiser
+from reasoner.training.multiturn.optimiser import IN_A_ROW, Optimiser
 from tests.support.signal import write_templates
 from tests.unit.methods.multiturn.making import episode
 from tests.unit.training.multiturn.conftest import PROBLEMS, REWARDS, build, config, sampled
@@ -99,14 +99,54 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_three_in_a_row_stop_t
     plain, state, _ = stepped([0.3, -0.2])
     weight, kept, optimiser = stepped([0.3, nan, inf, -0.2, nan, nan])
     assert torch.equal(plain, weight) and plain.abs().min() > 0
+    assert (state.pop(IN_A_ROW), kept.pop(IN_A_ROW)) == (0, 2)
     assert all(torch.equal(state[name], kept[name]) for name in state | kept) and state
     assert said[:2] == [
         f"the gradient of solver is {what} in iteration {at}: this step is skipped"
         for what, at in (("nan", 2), ("inf", 3))
     ]
     assert len(said) == 4 and (optimiser.take_skipped(), optimiser.take_skipped()) == (4, 0)
-    with pytest.raises(TrainingError, match=r"gradient of solver is nan in iteration 3.* 3 times in a row"):
+    with pytest.raises(
+        TrainingError, match=r"gradient of solver is nan in iteration 3.* in 3 iterations in a row"
+    ):
         stepped([nan, nan, nan])
+
+
+def test_steps_of_one_iteration_count_once_and_the_count_is_kept():
+    weight = torch.zeros(2, requires_grad=True)
+
+    def fail(optimiser: Optimiser, iteration: int) -> None:
+        weight.grad = torch.tensor([float("nan"), 0.5])
+        assert optimiser.step(iteration) is None
+
+    first, second = (Optimiser("value", [weight], 1e-3, 1.0, log=lambda _: None) for _ in range(2))
+    for iteration in (0, 0, 0, 0, 1):
+        fail(first, iteration)
+    second.load_state(first.state())
+    with pytest.raises(TrainingError, match="in 3 iterations in a row"):
+        fail(second, 2)
+
+
+def test_a_state_that_is_not_finite_skips_one_step_of_the_value_and_is_not_its_scale(
+    base, tokenizer, processes, monkeypatch
+):
+    learned = build(base, tokenizer, processes)
+    learner = Learner(learned, config(), processes)
+    read = learned.policy.states
+
+    def spoilt(*given):
+        found = read(*given)
+        found[0] = found[0] * float("nan")
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(learned.policy, "states", spoilt)
+        learner.learn(0, sampled(learned, tokenizer, REWARDS), PROBLEMS)
+    skipped = learned.skipped()
+    assert skipped["value_skipped"] == 1.0 and not learned.value.norm.fitted
+    learner.learn(1, sampled(learned, tokenizer, REWARDS), PROBLEMS)
+    assert learned.value.norm.fitted and set(learned.skipped().values()) == {0.0}
+    assert all(torch.isfinite(tensor).all() for tensor in learned.value.state().values())
 
 
 def test_an_iteration_with_a_skipped_step_is_counted_and_the_run_goes_on(
