@@ -16,6 +16,7 @@ import pytest
 from flows.multiturn import multiturn
 from reasoner.engines import pool
 from reasoner.engines.start import open_engine
+from reasoner.lineage import journal
 from reasoner.records import ArtifactRef
 from reasoner.store import Store, open_ref
 from reasoner.store.rows import read_rows
@@ -68,15 +69,22 @@ def test_the_whole_flow_with_its_controls_and_only_what_changed_again(
     assert all(control["two_turns"]["n"] == 12 for control in found["controls"].values())
     text = (open_ref(first) / "report.md").read_text()
     assert "full-grad" in text and "`shuffled`" in text and "two independent first attempts" in text
-    assert stages_run(home)["multiturn-control"] == 4
+    # Of the journal: answers that are equal to the letter are one artifact, whoever gave them.
+    (folder,) = (home / "runs").iterdir()
+    called = [row.call.name for row in journal.read(folder)]
+    assert sorted(name for name in called if "control" in name) == [
+        f"multiturn-control {name}" for name in ("empty", "frozen", "independent", "shuffled")
+    ]
 
     made = stages_run(home)
     assert multiturn("mlmt-math", given) == first and stages_run(home) == made
+    before_it = set((home / "runs").iterdir())
     other = multiturn("mlmt-math", [*given, "value_coef=0.0"])
     assert other != first
-    assert stages_run(home)["multiturn-evaluate"] == made["multiturn-evaluate"] + 1, (
-        "the baseline is the same"
-    )
+    (folder,) = set((home / "runs").iterdir()) - before_it
+    states = {row.call.name: row.state for row in journal.read(folder)}
+    assert states["multiturn-train mlmt"] == states["multiturn-evaluate trained"] == journal.MADE
+    assert states["multiturn-evaluate baseline"] == journal.CACHED, "the baseline is the same"
 
 
 @pytest.mark.parametrize(
