@@ -51,8 +51,7 @@ def planner(
         checked = overlap.check(problems, config.contamination)
         base = stages.prepare_model(config.model)
 
-        records = gate = None
-        asked = problems
+        records = gate = asked = None
         adapters: list[ArtifactRef] = []
         if config.sft.enabled:
             records, adapter, gate = warm_start(config, problems, base)
@@ -60,7 +59,7 @@ def planner(
         if config.grpo.enabled:
             start = adapters[-1] if adapters and config.grpo.warm_start else None
             asked = telling_questions(config, problems, base)
-            adapters.append(grpo(config, asked, base, start))
+            adapters.append(grpo(config, asked or problems, base, start))
 
         trained = adapters[-1]
         runs = {
@@ -74,16 +73,7 @@ def planner(
         clean = overlap.scores(checked, scored, config.evaluation.confidence)
         model = stages.merge(base, trained, problems, config.prompt, config.merge_dtype)
         report = stages.report(
-            pipeline,
-            problems,
-            base,
-            records,
-            gate,
-            tuple(adapters),
-            evaluations,
-            config.seed,
-            clean,
-            None if asked is problems else asked,
+            pipeline, problems, base, records, gate, tuple(adapters), evaluations, config.seed, clean, asked
         )
         run.finish(report, model)
         if config.publish.enabled:
@@ -102,10 +92,10 @@ def warm_start(config: PlannerConfig, problems: ArtifactRef, base: ArtifactRef) 
     return records, adapter, stages.require_plans(tried, config.sft.min_parse_rate)
 
 
-def telling_questions(config: PlannerConfig, problems: ArtifactRef, base: ArtifactRef) -> ArtifactRef:
-    """The questions for GRPO: all, or those that some plans of the base solve and others do not."""
+def telling_questions(config: PlannerConfig, problems: ArtifactRef, base: ArtifactRef) -> ArtifactRef | None:
+    """GRPO's questions where they are not all: those that some plans of the base solve and others do not."""
     if config.grpo.pass_rate is None:
-        return problems
+        return None
     how = (config.worker, config.prompt, config.engine)
     drawn = stages.candidates(problems, base, config.sft, *how, config.seed)
     ways = stages.arms(problems, base, None, "train", arm_names(trained=False), config.evaluation, *how)

@@ -155,20 +155,20 @@ def learn(config: SmartConfig, given: Given, variant: str = "") -> Learnt:
             break
     result = epochs[best - 1]
     if config.grpo.enabled:
-        result = reinforce(config, given, epochs, best, variant, kind)
+        result = reinforce(config, given, epochs[:best], variant, kind)
         epochs += (result,)
     return Learnt(epochs, result, why)
 
 
 def reinforce(
-    config: SmartConfig, given: Given, epochs: tuple[Epoch, ...], best: int, variant: str, kind: Kind
+    config: SmartConfig, given: Given, epochs: tuple[Epoch, ...], variant: str, kind: Kind
 ) -> Epoch:
-    """GRPO on top of the best epoch's model: a fresh adapter, merged, and evaluated as the last epoch is."""
-    epoch = epochs[best - 1]
+    """GRPO on top of the last of these epochs: a fresh adapter, merged, and evaluated as an epoch's model is."""
+    epoch = epochs[-1]
     said = tuple(answered.turn1 for answered in epoch.answers.values())
     stages.require_strategies(said, config.evaluation)
     adapter = stages.train_grpo(
-        telling_questions(config, given, epochs, best),
+        telling_questions(config, given, epochs),
         epoch.model,
         config.grpo_here,
         config.prompt,
@@ -187,14 +187,14 @@ def reinforce(
     return Epoch(Trained(label, None, adapter), model, answers)
 
 
-def telling_questions(config: SmartConfig, given: Given, epochs: tuple[Epoch, ...], best: int) -> ArtifactRef:
+def telling_questions(config: SmartConfig, given: Given, epochs: tuple[Epoch, ...]) -> ArtifactRef:
     """GRPO's questions: all, or those that some of the policy's samples solve and others do not.
 
-    They are the samples that the epoch learnt from. A first epoch, which learnt from none, is sampled for it.
+    They are the samples that the last epoch learnt from. A first epoch, which learnt from none, is sampled for it.
     """
     if config.grpo.pass_rate is None:
         return given.problems
-    number = max(best, 2)
+    number = max(len(epochs), 2)
     how = (config.sampling(1), config.epoch2, config.seed, number)
     drawn = stages.sample(given.problems, epochs[number - 2].model, *how)
     return stages.telling_questions(

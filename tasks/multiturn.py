@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from reasoner.config.multiturn import EnvType, MultiTurnConfig, ProblemsConfig
+from reasoner.config.multiturn import MultiTurnConfig
+from reasoner.config.problems import EnvType, ProblemsConfig
 from reasoner.environments import code, mathematics
 from reasoner.prompts.turns import load_turns
 from reasoner.records import ArtifactRef

@@ -84,9 +84,14 @@ class GrpoConfig(Section):
     @field_validator("pass_rate", mode="before")
     @classmethod
     def _a_range(cls, found: Any) -> Any:
-        shares = found if isinstance(found, (list, tuple)) else ()
-        numbers = [share for share in shares if isinstance(share, (int, float)) and 0 <= share <= 1]
-        if found is not None and (len(shares) != 2 or numbers != sorted(numbers) or len(numbers) != 2):
+        if found is None:
+            return None
+        try:
+            low, high = found
+            holds = 0 <= low <= high <= 1
+        except (TypeError, ValueError):
+            holds = False
+        if not holds:
             raise ValueError("two shares from 0 to 1, the lower one first, such as [0.1,0.9], or null")
         return found
 

@@ -128,9 +128,10 @@ def _smart(given: Mapping[str, Any], store: Store) -> Iterator[tuple[str, Callab
 def _planner(
     given: Mapping[str, Any], store: Store
 ) -> Iterator[tuple[str, Callable[[], Iterable[Row]], bool]]:
+    from reasoner.stages.planner import run_names
+
     ref = ArtifactRef.from_row(given["runs"])
-    for path in sorted(store.open(ref).glob("runs-*.jsonl")):
-        arm = path.stem.removeprefix("runs-")
+    for arm in run_names(store.open(ref)):
         yield arm, lambda a=arm: _episodes_of_arm(store.open(ref), a), arm == TRAINED  # type: ignore[misc]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.config.data import HELD_OUT, DataConfig, SourceConfig
-from reasoner.config.multiturn import ProblemsConfig
+from reasoner.config.problems import ProblemsConfig
 
 HUB_ROWS = {
     "openai/gsm8k:train": 7473, "openai/gsm8k:test": 1319, "ChilleD/SVAMP:train+test": 1000,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoner.config.data import ColumnMap, SourceConfig
-from reasoner.config.multiturn import EnvType, ProblemsConfig
+from reasoner.config.problems import EnvType, ProblemsConfig
 from reasoner.environments import Environment
 from reasoner.errors import DataError, InfrastructureError
 from reasoner.problems.files import read_file

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reasoner.config.multiturn import EnvType, ProblemsConfig
+from reasoner.config.problems import EnvType, ProblemsConfig
 from reasoner.environments import Environment
 from reasoner.errors import DataError
 from reasoner.problems import contamination

@@ -86,10 +86,9 @@ def scores_in(folder: Path) -> Iterator[tuple[str, Mapping[str, float | None]]]:
         episodes = [Episode.from_row(row) for row in read_rows(folder / "episodes.jsonl")]
         yield "", {e.problem_id: e.r1 if e.refinement is None else e.r2 for e in episodes}
     else:
-        from reasoner.stages.planner import read_episodes
+        from reasoner.stages.planner import read_episodes, run_names
 
-        for path in sorted(folder.glob("runs-*.jsonl")):
-            arm = path.stem.removeprefix("runs-")
+        for arm in run_names(folder):
             runs = read_episodes(folder, arm)
             yield arm, {e.problem_id: float(e.verdict.correct) if e.scored else None for e in runs}
 

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from reasoner.config.multiturn import EnvType, MultiTurnConfig, ProblemsConfig
+from reasoner.config.multiturn import MultiTurnConfig
+from reasoner.config.problems import EnvType, ProblemsConfig
 from reasoner.environments import open_environment
 from reasoner.errors import DataError
 from reasoner.ids import derived_seed, file_hash

@@ -217,6 +217,11 @@ def runs_file(folder: Path, name: str) -> Path:
     return folder / f"runs-{name}.jsonl"
 
 
+def run_names(folder: Path) -> list[str]:
+    """The arms or splits that a folder has runs of."""
+    return sorted(path.stem.removeprefix("runs-") for path in folder.glob("runs-*.jsonl"))
+
+
 def read_episodes(folder: Path, name: str) -> list[Episode]:
     """The runs of an arm or a split, judged."""
     return [episode_of(row) for row in read_rows(runs_file(folder, name))]

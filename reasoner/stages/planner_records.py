@@ -23,7 +23,7 @@ from reasoner.methods.planner.targets import Target, choose_targets
 from reasoner.preflight.template import require_prefix
 from reasoner.prompts import ChatRenderer
 from reasoner.records import Problem, TrainingExample
-from reasoner.stages.planner import read_episodes, runs_file
+from reasoner.stages.planner import read_episodes, run_names, runs_file
 from reasoner.stages.smart import write_json
 from reasoner.store.rows import read_rows, write_rows
 from reasoner.tracking import Tracking
@@ -96,10 +96,7 @@ def train_sft(
 def tried(folders: Sequence[Path]) -> list[tuple[str, bool]]:
     """Question and whether it was solved, of every scored plan that was carried out; an invalid one is wrong."""
     episodes = (
-        episode
-        for folder in folders
-        for path in sorted(folder.glob(runs_file(folder, "*").name))
-        for episode in read_episodes(folder, path.stem.removeprefix("runs-"))
+        episode for folder in folders for name in run_names(folder) for episode in read_episodes(folder, name)
     )
     return [(episode.problem_id, episode.verdict.correct) for episode in episodes if episode.scored]
 
@@ -165,7 +162,7 @@ def measure(
     out: Path, name: str, runs: Path, config: PlannerEvaluationConfig, reward: RewardConfig
 ) -> dict[str, Any]:
     """One set: `evaluation.json` is a `PlannerEvaluation`."""
-    names = sorted(path.stem.removeprefix("runs-") for path in runs.glob("runs-*.jsonl"))
+    names = run_names(runs)
     order = [n for n in (TRAINED, "untrained", ATOMIC, "decomposed") if n in names]
     found = evaluate(
         name, {n: read_episodes(runs, n) for n in order}, confidence=config.confidence, resamples=config.bootstrap,

@@ -1,6 +1,5 @@
 """The questions as files: `train.jsonl`, `validation.jsonl`, one `eval-NAME.jsonl` a set, `left-out.jsonl`."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from reasoner.problems.preparing import prepare as prepare_sets
 from reasoner.problems.telling import choose_telling
 from reasoner.problems.word_problems import VERSION as GENERATOR_VERSION
 from reasoner.records import Problem
+from reasoner.stages.smart import write_json
 from reasoner.store.rows import read_rows, write_rows
 
 TRAIN, VALIDATION, POOL = "train", "validation", "pool"
@@ -74,7 +74,7 @@ def choose(
             f"({found.counts['too_hard']} below, {found.counts['too_easy']} above): widen it, or leave it unset"
         )
     write_rows(out / f"{TRAIN}.jsonl", [p.to_row() for p in found.problems])
-    (out / COUNTS).write_text(json.dumps(found.counts, indent=1) + "\n", encoding="utf-8")
+    write_json(out / COUNTS, found.counts)
     return found.counts
 
 

@@ -37,9 +37,8 @@ QUIET = {
 def prepare_process(threads: int | None, tracked: bool = False) -> None:
     """Set the environment before transformers is imported, then torch's thread count."""
     os.environ.update(QUIET)
-    os.environ.setdefault(
-        "VLLM_LOGGING_LEVEL", "INFO"
-    )  # TRL would set ERROR, and engines begun after it log nothing
+    # TRL would set ERROR, and an engine begun after it would log nothing.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
     if not tracked:
         os.environ["WANDB_MODE"] = "disabled"
     import torch

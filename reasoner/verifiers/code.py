@@ -132,18 +132,6 @@ def stream_verdicts(
     )
 
 
-def verify_codes(
-    items: Sequence[CodeItem | PromptItem],
-    *,
-    workers: int | None = None,
-    timeout: float = TIMEOUT_SECONDS,
-    sandbox: Sandbox | None = None,
-) -> list[CodeVerdict]:
-    """The verdicts on many programs, in their order."""
-    verdicts = dict(stream_verdicts(items, workers=workers, timeout=timeout, sandbox=sandbox))
-    return [verdicts[index] for index in range(len(items))]
-
-
 def _prepare(item: CodeItem | PromptItem) -> tuple[Extracted, TestPlan, str, str]:
     """The program, the plan of its tests, the set-up for the candidate and the preamble for the tester."""
     if isinstance(item, CodeItem):

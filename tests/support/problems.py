@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from reasoner.config.multiturn import EnvType, ProblemsConfig
+from reasoner.config.problems import EnvType, ProblemsConfig
 from tests.support.problem_rows import MATH, MBPP
 
 

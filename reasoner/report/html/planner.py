@@ -18,6 +18,7 @@ from reasoner.report.html.sections import Measured, Page
 from reasoner.report.html.smart import EVALUATED, read_problems
 from reasoner.report.html.sources import Artifact, RunSource
 from reasoner.report.html.trajectories import Collection, Prompt, Trajectory
+from reasoner.stages.planner import run_names, runs_file
 from reasoner.statistics import estimate
 from reasoner.store.rows import read_rows
 
@@ -80,9 +81,9 @@ def _add_runs(
     drawn = artifact.stage == "plan-candidates"
     split = str(artifact.arguments.get("split", "")).removeprefix(EVALUATED)
     stages: dict[str, dict[int, int]] = {}
-    names = [path.stem.removeprefix("runs-") for path in sorted(folder.glob("runs-*.jsonl"))]
+    names = run_names(folder)
     for name in sorted(names, key=lambda n: (list(ARMS).index(n) if n in ARMS else len(ARMS), n)):
-        rows = read_rows(folder / f"runs-{name}.jsonl")
+        rows = read_rows(runs_file(folder, name))
         episodes = [episode_of(row) for row in rows]
         arm, where = (CANDIDATES, name) if drawn else (ARMS.get(name, name), split)
         ids = [

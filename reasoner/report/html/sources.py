@@ -172,11 +172,11 @@ def derived_sections(method: Method, config: dict[str, Any]) -> list[dict[str, A
 
 def _held(grpo: GrpoConfig, compute: ComputeConfig) -> list[GrpoConfig]:
     """Who holds the card and who samples is in no key: a kept artifact may have been made with any of them."""
-    servers = (grpo.server, grpo.on(compute).server)
+    told = grpo.on(compute)
     return [
-        grpo.on(compute).model_copy(update={"share_card": held, "server": server})
+        told.model_copy(update={"share_card": held, "server": server})
         for held in (None, False, True)
-        for server in servers
+        for server in (grpo.server, told.server)
     ]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from reasoner.errors import TrainingError
+from reasoner.methods.multiturn.metrics import mean
 
 CALM_EPSILON = 1e-2
 """Adam divides a gradient by its size plus this, usually 1e-8: one of rounding (1e-5) moves a thousandth of the rate
@@ -23,7 +24,7 @@ IN_A_ROW = "skipped.in_a_row"
 def norm_metrics(name: str, norms: Sequence[float | None]) -> dict[str, float]:
     """The mean norm of the gradients that were applied; nothing where none was."""
     applied = [norm for norm in norms if norm is not None]
-    return {f"{name}_grad_norm": sum(applied) / len(applied)} if applied else {}
+    return {f"{name}_grad_norm": mean(applied)} if applied else {}
 
 
 class Optimiser:

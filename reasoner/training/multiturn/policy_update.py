@@ -72,9 +72,8 @@ def update(
         return {}
     episodes = len({c.episode for c in kept})
     lengths = [len(c.turn.prompt_ids) + len(c.turn.token_ids) for c in kept]
-    if (
-        beside is not None
-    ):  # the turn's graph is gone when `extra` makes its own, so the longer of the two counts
+    if beside is not None:
+        # The turn's graph is gone when `extra` makes its own, so the longer of the two counts.
         lengths = [max(length, beside[c.episode]) for length, c in zip(lengths, kept, strict=True)]
     parts = parts or Parts()
     norms: list[float | None] = []

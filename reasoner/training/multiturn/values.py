@@ -21,6 +21,8 @@ from reasoner.training.multiturn.policy import Policy
 TAGS = ("Problem:\n", "\n\nAttempt:\n", "\n\nAdvice:\n")
 ENCODER_BUDGET = (160, 192, 128)
 """Tokens of problem, attempt and feedback that an encoder of 512 tokens reads."""
+ENCODER_LENGTH = sum(ENCODER_BUDGET) + 32
+"""Tokens of an encoder's text, with its tags."""
 MAX_PROBLEM = 1024
 """Tokens of a problem that the shared network reads."""
 
@@ -150,10 +152,10 @@ class SharedValue:
 class EncoderValue:
     """An encoder of its own with a linear head."""
 
-    cost = 3 * (sum(ENCODER_BUDGET) + 32)
+    cost = 3 * ENCODER_LENGTH
 
     def __init__(self, name: str, device: Any) -> None:
-        self._encoder = Encoder(name, device, self.cost // 3)
+        self._encoder = Encoder(name, device, ENCODER_LENGTH)
         self.head: Any = value_head(self._encoder.hidden_size).to(device)
 
     def parameters(self) -> list[Any]:

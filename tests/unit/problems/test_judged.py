@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reasoner.config.multiturn import ProblemsConfig
+from reasoner.config.problems import ProblemsConfig
 from reasoner.environments import open_environment
 from reasoner.errors import DataError
 from reasoner.problems.judged import asserts_of, load_judged

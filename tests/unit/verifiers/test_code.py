@@ -19,10 +19,10 @@ from reasoner.verifiers.code import (
     PromptItem,
     stream_verdicts,
     verify_code,
-    verify_codes,
 )
 from reasoner.verifiers.extract_code import complete_prompt, extract_code
 from reasoner.verifiers.hacks import hack_signs
+from tests.support.code_verdicts import verify_codes
 
 ADD = ("assert add(1, 2) == 3", "assert add(-4, 4) == 0", "assert add(10, 5) == 15")
 

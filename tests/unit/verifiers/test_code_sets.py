@@ -14,8 +14,9 @@ from reasoner.records import Outcome
 from reasoner.sandbox import Sandbox
 from reasoner.sandbox.namespaces import ProcessNamespace
 from reasoner.verifiers.asserts import plan_tests
-from reasoner.verifiers.code import CodeItem, CodeVerdict, PromptItem, stream_verdicts, verify_codes
+from reasoner.verifiers.code import CodeItem, CodeVerdict, PromptItem, stream_verdicts
 from reasoner.verifiers.hacks import hack_signs
+from tests.support.code_verdicts import verify_codes
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
