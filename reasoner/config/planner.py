@@ -18,6 +18,7 @@ from reasoner.config.smart import (
     TrainConfig,
 )
 from reasoner.extensions import source_hash
+from reasoner.methods.planner.plan import MAX_SUBPROBLEMS, MIN_SUBPROBLEMS
 
 
 class PlannerPromptConfig(Section):
@@ -93,6 +94,8 @@ class SftPlannerConfig(Section):
     """Targets kept a question, the shortest first."""
     max_records: int | None = Field(default=None, ge=1)
     """Keep at most this many targets, chosen by hash."""
+    max_subproblems: int = Field(default=3, ge=MIN_SUBPROBLEMS, le=MAX_SUBPROBLEMS)
+    """Of a target. The prompt asks for 2 or 3; a plan may have 4."""
     balance_decisions: bool = False
     """Cap atomic targets at the count of decomposed ones, and the other way round."""
     min_parse_rate: float = Field(default=PARSE_RATE, ge=0, le=1)

@@ -43,7 +43,8 @@ def targets(out: Path, runs: Path, config: SftPlannerConfig, seed: int) -> dict[
     for split in SPLITS:
         found = choose_targets(
             read_episodes(runs, split) if runs_file(runs, split).is_file() else [],
-            keep=config.keep, max_records=config.max_records, balance=config.balance_decisions, seed=seed,
+            keep=config.keep, max_records=config.max_records, max_subproblems=config.max_subproblems,
+            balance=config.balance_decisions, seed=seed,
         )  # fmt: skip
         write_rows(out / f"{split}.jsonl", [t.to_row() for t in found.targets])
         counts[split] = found.counts

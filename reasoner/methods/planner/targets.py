@@ -1,9 +1,10 @@
 """Targets for the supervised warm start, by rejection sampling (METHODS 4.6).
 
 Plans are drawn from the base and carried out; those that are valid and lead to the right answer are kept, the
-shorter first, each once. A question that no plan solved gives no target. What is learnt is the plan as strict
-JSON, not the text that it was found in. With a greedy worker the shortest plan is atomic wherever the worker
-solves the problem at once.
+shorter first, each once. A question that no plan solved gives no target, nor one whose plans have more sub-problems
+than wanted: a planner that learns from plans at the limit also lists one more, and such a plan is invalid. What is
+learnt is the plan as strict JSON, not the text that it was found in. With a greedy worker the shortest plan is atomic
+wherever the worker solves the problem at once.
 """
 
 from collections import Counter
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 
 from reasoner.ids import content_hash
 from reasoner.methods.planner.episodes import Episode
-from reasoner.methods.planner.plan import Plan
+from reasoner.methods.planner.plan import MAX_SUBPROBLEMS, Plan
 from reasoner.records import Record
 
 
@@ -39,24 +40,31 @@ def choose_targets(
     *,
     keep: int = 1,
     max_records: int | None = None,
+    max_subproblems: int = MAX_SUBPROBLEMS,
     balance: bool = False,
     seed: int = 0,
 ) -> Targets:
-    """At most `keep` targets a question; `balance` caps the commoner decision; `max_records` draws by hash."""
+    """At most `keep` targets a question, none with more than `max_subproblems`; `balance` caps the commoner decision;
+    `max_records` draws by hash."""
     groups: dict[str, list[Episode]] = {}
     for episode in episodes:
         groups.setdefault(episode.problem_id, []).append(episode)
     chosen: list[Target] = []
-    unsolved = 0
+    unsolved = too_many = 0
     for group in groups.values():
         best: dict[str, Target] = {}
+        solved = False
         for episode in sorted(group, key=_rank):
-            if episode.plan is not None and episode.verdict.correct:
+            if episode.plan is None or not episode.verdict.correct:
+                continue
+            solved = True
+            if len(episode.plan.subproblems) <= max_subproblems:
                 text = episode.plan.to_json()
                 best.setdefault(
                     text, Target(episode.problem_id, episode.question, episode.plan, episode.worker_tokens)
                 )
-        unsolved += not best
+        unsolved += not solved
+        too_many += solved and not best
         chosen.extend(list(best.values())[:keep])
     drawn = sorted(chosen, key=lambda t: content_hash([seed, t.problem_id, t.plan.to_json()], 16))
     if balance:
@@ -70,6 +78,7 @@ def choose_targets(
         "correct": sum(e.verdict.correct for e in episodes),
         "questions": len(groups),
         "unsolved": unsolved,
+        "too_many_subproblems": too_many,
         "targets": len(drawn),
         "left_out": len(chosen) - len(drawn),
         "atomic": kinds[False],

@@ -145,6 +145,15 @@ def test_targets_are_right_short_and_unique() -> None:
     assert choose_targets(list(reversed(episodes))).targets == found.targets, "the order does not count"
 
 
+def test_targets_have_as_many_subproblems_as_are_wanted() -> None:
+    four = Plan(True, ("one", "two", "three", "four"), "x")
+    episodes = [episode(0, True, plan=four), episode(1, True, plan=four), episode(1, True, plan=SPLIT)]
+    assert {t.plan for t in choose_targets(episodes).targets} == {four, SPLIT}
+    found = choose_targets(episodes, max_subproblems=3)
+    assert [(t.problem_id, t.plan) for t in found.targets] == [("p1", SPLIT)]
+    assert (found.counts["unsolved"], found.counts["too_many_subproblems"]) == (0, 1)
+
+
 def test_balanced_targets() -> None:
     episodes = [episode(i, True, plan=SPLIT if i == 0 else SIMPLE) for i in range(5)]
     assert choose_targets(episodes, balance=True).counts["atomic"] == 1
