@@ -1,6 +1,7 @@
 """Estimates of the multi-turn stages, by the stage's name.
 
-Assumed, and noted with the estimate: a turn is half as long as it may be; a trained turn's prompt has 200 tokens.
+Assumed, and noted with the estimate: a turn is half as long as it may be, and the longest of a batch, which all the
+others wait for, as long as it may be; a trained turn's prompt has 200 tokens.
 """
 
 from collections.abc import Callable
@@ -34,13 +35,15 @@ def _episodes(scene: Scene, arguments: Arguments, episodes: float, config: Multi
     parts = [(solver, PROMPT), (solver, PROMPT + solver + advice)]
     if config.use_smart_corrections:
         parts.append((advice, PROMPT + solver))
-    made = [
-        scene.generation(model, config.engine, sequences=episodes, shared=0, own=own, new=new)
-        for new, own in parts
-    ]
+    made, seconds = [], 0.0
+    for new, own in parts:
+        made.append(scene.generation(model, config.engine, sequences=episodes, shared=0, own=own, new=new))
+        longest = new / FILLED - new
+        alone = scene.generation(model, config.engine, sequences=1, shared=0, own=own + new, new=longest)
+        seconds += made[-1].seconds + alone.seconds
     judged = scene.judging(2 * episodes, 2 * episodes if config.env_type == "code" else 0)
     return Estimate(
-        sum(m.seconds for m in made) + judged.seconds, sum(m.prompt_tokens for m in made),
+        seconds + judged.seconds, sum(m.prompt_tokens for m in made),
         sum(m.new_tokens for m in made), 0, max(m.device_bytes for m in made), max(m.host_bytes for m in made),
         sum(m.disk_bytes for m in made), NOTES, made[0].remedy,
     )  # fmt: skip
@@ -51,14 +54,21 @@ def evaluate(scene: Scene, arguments: Arguments) -> Estimate:
 
 
 def train(scene: Scene, arguments: Arguments) -> Estimate:
-    """Rollouts, validations, and updates of every adapter that learns, each with a reference pass."""
+    """Rollouts, validations, and updates.
+
+    Every turn is scored by its adapter and by the reference, then learnt from; an episode's value is read once, and in
+    full-grad learnt through the feedback's adapter."""
     config: MultiTurnConfig = arguments["config"]
     scene.engine = ""
+    start = scene.started(arguments["model"], config.engine)
+    iteration = _episodes(scene, arguments, float(config.rollout_size), config)
+    look = _episodes(scene, arguments, _split(scene, arguments, "validation"), config)
     looks = 1 + config.steps // config.eval_freq
-    episodes = config.steps * config.rollout_size + looks * _split(scene, arguments, "validation")
-    made = _episodes(scene, arguments, float(episodes), config)
     turn = PROMPT + config.max_tokens * FILLED
-    turns = config.steps * config.rollout_size * (2 + config.guided)
+    episodes = config.steps * config.rollout_size
+    learns, seen = episodes * (2 + config.guided), episodes * 2 * (2 + config.guided)
+    if config.method == "mlmt":
+        learns, seen = learns + episodes * config.value_reaches_feedback, seen + episodes
     longest = PROMPT + 2 * config.max_tokens
     rows, most, smaller = _micro_batch(config, turn, longest)
     plain = TrainConfig(
@@ -68,16 +78,18 @@ def train(scene: Scene, arguments: Arguments) -> Estimate:
     shape = scene.shape(plain, turn)
     need = memory.training(scene.arch, shape, config.lora, scene.on_card)
     learnt = roofline.training(
-        scene.arch, scene.speed.device, tokens=turns * turn, seen_only=turns * turn,
-        recompute=config.gradient_checkpointing, steps=turns / rows, looks=turns / rows,
+        scene.arch, scene.speed.device, tokens=learns * turn, seen_only=seen * turn,
+        recompute=config.gradient_checkpointing, steps=learns / rows, looks=seen / rows,
         layer_step=scene.layer_step,
         share=scene.speed.share("train", "bf16" if shape.compute == "bfloat16" else "fp32"),
     )  # fmt: skip
     adapters = (2 if config.guided else 1) * scene.arch.lora_weights(config.lora) * 4
     scene.engine = ""
     return Estimate(
-        scene.speed.seconds("child") + made.seconds + learnt, made.prompt_tokens, made.new_tokens,
-        round(turns * turn), need.device + made.device_bytes, need.host + made.host_bytes,
+        scene.speed.seconds("child") + start + config.steps * iteration.seconds + looks * look.seconds + learnt,
+        config.steps * iteration.prompt_tokens + looks * look.prompt_tokens,
+        config.steps * iteration.new_tokens + looks * look.new_tokens,
+        round(learns * turn), need.device + iteration.device_bytes, need.host + iteration.host_bytes,
         adapters * 7, NOTES,
         f"set {smaller}, gradient_checkpointing=true or a lower "
         "engine.options.gpu_memory_utilization",

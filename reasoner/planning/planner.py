@@ -1,7 +1,9 @@
 """Estimates of the planner's stages, by the stage's name.
 
-Assumed, and noted with the estimate: a plan of 60 tokens; 2.5 calls of the worker a plan, each of 90 tokens or of as
-many as it may write; half of the plans lead to the right answer.
+Assumed, and noted with the estimate: a plan of 110 tokens, 70 where the shortest was chosen; 2.5 calls of the worker a
+plan, each of 210 tokens or of as many as it may write; half of the plans lead to the right answer. Tokens and calls are
+those of a base of 1.5B and of its warm start (docs/results/LOG.md, 2026-11-30): 112 and 111 tokens, 1.8 and 2.8 calls,
+211 and 196 tokens.
 """
 
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from reasoner.planning.smart import CHAT, RIGHT, question_tokens, rows_of, small
 from reasoner.records import ArtifactRef
 
 Arguments = dict[str, Any]
-PLAN, CALLS, ANSWER = 60, 2.5, 90
+PLAN, TARGET, CALLS, ANSWER = 110, 70, 2.5, 210
 NOTES = (f"{PLAN} tokens a plan, {CALLS:g} worker calls of up to {ANSWER} tokens",)
 
 
@@ -76,7 +78,7 @@ def train_sft(scene: Scene, arguments: Arguments) -> Estimate:
     facts, config = scene.facts(arguments["records"]), arguments["config"].train
     return scene.training(
         config, records=facts.get("train", 0), validation=facts.get("validation", 0),
-        prompt=facts.get("prompt", 250), completion=PLAN,
+        prompt=facts.get("prompt", 250), completion=TARGET,
     )  # fmt: skip
 
 
