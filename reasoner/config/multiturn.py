@@ -6,7 +6,7 @@ original key, its default and ours.
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from reasoner.config.base import Section
 from reasoner.config.contamination import ContaminationConfig
@@ -72,8 +72,10 @@ class MultiTurnConfig(Section):
     """Prompt templates: a name under reasoner/prompts/multiturn/, or the path of a YAML file of the same shape."""
     show_tests: Literal["none", "first", "all"] = "first"
     """Code: which tests the solver sees; all of them judge, and those not shown are reported apart."""
-    show_error: bool = False
-    """Code: tell the feedback writer why the attempt failed. It leaks test information, at inference too."""
+    show_error: Literal["none", "shown", "all"] = "none"
+    """Code: what the feedback writer is told of the attempt's tests. `shown`: whether it passes those that the task
+    shows, and why not; anyone can run these. `all` (or true): why it failed, whatever test; that leaks hidden tests,
+    at inference too."""
 
     seed: int = 0
     iterations: int = Field(default=280, ge=0)
@@ -216,6 +218,12 @@ class MultiTurnConfig(Section):
     evaluation: MultiTurnEvaluation = MultiTurnEvaluation()
     contamination: ContaminationConfig = ContaminationConfig()
     compute: ComputeConfig = ComputeConfig()
+
+    @field_validator("show_error", mode="before")
+    @classmethod
+    def _error_of_flag(cls, value: Any) -> Any:
+        """It was a switch once."""
+        return {False: "none", True: "all"}[value] if isinstance(value, bool) else value
 
     @model_validator(mode="before")
     @classmethod

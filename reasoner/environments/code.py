@@ -14,15 +14,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event, Lock
 from typing import Any, Literal, Self
 
-from reasoner.methods.multiturn.episode import Judged
+from reasoner.methods.multiturn.episode import MAX_NOTE, Judged
 from reasoner.records import Problem
 from reasoner.sandbox.sandbox import Sandbox
 from reasoner.verifiers import code as judge
 from reasoner.verifiers.asserts import plan_tests
-from reasoner.verifiers.code import CodeItem, CodeVerdict, verify_code
+from reasoner.verifiers.code import CodeItem, CodeVerdict, TestResult, verify_code
 from reasoner.verifiers.extract_code import defines, extract_code
 
-MAX_NOTE = 200
 KEPT = 2048
 """So many texts are remembered with their verdicts."""
 
@@ -93,11 +92,9 @@ class CodeEnvironment:
             unshown = sum(t.passed for t in rest) / len(rest)
         elif self._shown is not None and found.verdict.outcome == "incorrect":
             unshown = 0.0  # it did not get as far as a test
-        failed = next((t for t in found.tests if not t.passed), None)
-        note = f"{failed.reason}: {failed.test}" if failed else found.verdict.reason
-        return Judged(
-            found.verdict, unshown, found.signs, note[:MAX_NOTE] if not found.verdict.correct else ""
-        )
+        note = _first_failure(found, found.tests)
+        shown = _first_failure(found, found.tests[: self._shown])
+        return Judged(found.verdict, unshown, found.signs, note, None if self._shown == 0 else shown)
 
     def __enter__(self) -> Self:
         return self
@@ -106,6 +103,14 @@ class CodeEnvironment:
         """End what still runs."""
         self._closed.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _first_failure(found: CodeVerdict, tests: Sequence[TestResult]) -> str:
+    """What the first failed one of these tests said; the verdict's reason where a wrong program reached none at all."""
+    failed = next((t for t in tests if not t.passed), None)
+    if failed is not None:
+        return f"{failed.reason}: {failed.test}"[:MAX_NOTE]
+    return "" if found.verdict.correct or found.tests else found.verdict.reason[:MAX_NOTE]
 
 
 def _settled(found: Future[CodeVerdict]) -> bool:

@@ -19,6 +19,9 @@ _PROBE = {
 }  # fmt: skip
 
 
+_UNTOLD: dict[str, Any] = {"error": "", "passes": False}
+
+
 @dataclass(frozen=True, slots=True)
 class TurnTemplates:
     """The texts of all turns. The variables are those of the YAML files under multiturn/."""
@@ -36,16 +39,17 @@ class TurnTemplates:
 
     def attempt_turn(self, facts: dict[str, Any]) -> list[Message]:
         """P1. `facts` holds what the environment tells of the problem: question, function, tests."""
-        return self._turn(self.attempt, {**facts, "attempt": "", "feedback": "", "error": ""})
+        return self._turn(self.attempt, {**facts, **_UNTOLD, "attempt": "", "feedback": ""})
 
-    def feedback_turn(self, facts: dict[str, Any], attempt: str, error: str = "") -> list[Message]:
-        """P2: sees the problem and the attempt, not whether it is right (`error` is empty unless asked for)."""
-        values = {**facts, "attempt": attempt.strip(), "feedback": "", "error": error.strip()}
-        return self._turn(self.feedback, values)
+    def feedback_turn(self, facts: dict[str, Any], attempt: str, error: str | None = None) -> list[Message]:
+        """P2: sees the problem and the attempt. Of its tests it sees nothing (None), that those which are shown pass
+        (empty), or how it failed."""
+        told = _UNTOLD if error is None else {"error": error.strip(), "passes": not error.strip()}
+        return self._turn(self.feedback, {**facts, **told, "attempt": attempt.strip(), "feedback": ""})
 
     def refine_turn(self, facts: dict[str, Any], attempt: str, feedback: str) -> list[Message]:
         """P3; an empty feedback leaves its paragraph out."""
-        values = {**facts, "attempt": attempt.strip(), "feedback": feedback.strip(), "error": ""}
+        values = {**facts, "attempt": attempt.strip(), "feedback": feedback.strip(), **_UNTOLD}
         return self._turn(self.refine, values)
 
     def _turn(self, template: str, values: dict[str, Any]) -> list[Message]:
@@ -71,7 +75,7 @@ def load_turns(name: str) -> TurnTemplates:
     turns = TurnTemplates(name, **data)
     facts = {key: _PROBE[key] for key in ("question", "function", "tests")}
     turns.attempt_turn(facts)
-    turns.feedback_turn(facts, "an attempt", "an error")
+    turns.feedback_turn(facts, "an attempt", str(_PROBE["error"]))
     if "a hint" not in turns.refine_turn(facts, "an attempt", "a hint")[0]["content"]:
         raise ConfigurationError(f"prompts {name}: `refine` does not contain {{{{ feedback }}}}")
     return turns

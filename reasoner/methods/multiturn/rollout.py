@@ -14,13 +14,15 @@ from typing import Literal, Self, TypeVar
 from reasoner.environments import Environment
 from reasoner.errors import ConfigurationError, UsageError
 from reasoner.ids import derived_seed
-from reasoner.methods.multiturn.episode import Episode, Judged, Kind, Turn
+from reasoner.methods.multiturn.episode import MAX_NOTE, Episode, Judged, Kind, Turn
 from reasoner.methods.multiturn.speaker import Speaker
 from reasoner.onpolicy.parts import Part, Parts
 from reasoner.prompts.policy import Message
 from reasoner.prompts.turns import TurnTemplates
 from reasoner.records import Problem
 
+ShownError = Literal["none", "shown", "all"]
+"""What the writer is told of the attempt's tests: MultiTurnConfig.show_error."""
 Advice = Literal["model", "fixed", "empty", "shuffled"]
 """Where the advice comes from: the writer; SCoRe's fixed text; nothing; the writer's advice on another problem."""
 MARGIN = 32
@@ -54,7 +56,7 @@ class Rollouts:
         solver: Speaker,
         writer: Speaker | None = None,
         *,
-        show_error: bool = False,
+        show_error: ShownError = "none",
         progress: Progress | None = None,
         parts: Parts | None = None,
     ) -> None:
@@ -139,13 +141,14 @@ class Rollouts:
         solver = self.solver.sampling.max_tokens
         feedback = self.writer.sampling.max_tokens if self.writer else 0
         advice = "x" if self.writer else self.templates.correction
+        error = None if self._show_error == "none" else "1 " * (MAX_NOTE // 2)
         need, longest = 0, ""
         for problem in problems:
             facts = self.environment.facts(problem)
             filled = self.solver.count(self.templates.refine_turn(facts, "x", advice))
             total = filled + 2 * solver + feedback + MARGIN
             if self.writer is not None and self.writer.tokenizer is not None:
-                asked = self.writer.count(self.templates.feedback_turn(facts, "x"))
+                asked = self.writer.count(self.templates.feedback_turn(facts, "x", error))
                 total = max(total, asked + solver + feedback + MARGIN)
             if total > need:
                 need, longest = total, problem.id
@@ -158,9 +161,11 @@ class Rollouts:
     def _feedback(self, first: Attempted, seed: int) -> list[Turn]:
         if self.writer is None:
             raise UsageError("feedback by a model needs a writer")
-        errors = [""] * len(first.turns)
-        if self._show_error:
-            errors = [judged.note for judged in self._known(first.judged)]
+        errors: list[str | None] = [None] * len(first.turns)
+        if self._show_error == "all":
+            errors = [judged.note or None for judged in self._known(first.judged)]
+        elif self._show_error == "shown":
+            errors = [judged.shown_note for judged in self._known(first.judged)]
         wanted = []
         for problem, index, turn, error in zip(
             first.problems, first.indices, first.turns, errors, strict=True

@@ -113,3 +113,17 @@ def test_the_value_network_is_made_only_where_something_reads_it():
 def test_the_update_ratio_and_the_stages():
     assert load("bi_level_score_math", "update_ratio=15:1").ratio == (15, 1)
     assert load("score_math", "stage1_steps=3", "stage2_steps=4").steps == 7 == load("score_math").steps - 273
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("false", "none"), ("true", "all"), ("shown", "shown"), ("all", "all")]
+)
+def test_what_of_the_tests_is_told(given, meant):
+    """It was a switch once, and a configuration of then means the same."""
+    assert load("mlmt-code").show_error == "none"
+    assert load("mlmt-code", f"show_error={given}").show_error == meant
+
+
+def test_an_error_that_is_none_of_the_three():
+    with pytest.raises(ConfigurationError, match="show_error"):
+        load("mlmt-code", "show_error=hidden")

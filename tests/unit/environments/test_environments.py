@@ -99,6 +99,26 @@ def test_the_tests_that_were_not_shown_are_told_apart(code):
         assert judged.unshown is None and none_hidden.facts(DOUBLE)["tests"] == TESTS
 
 
+def test_what_the_shown_tests_say_holds_nothing_of_the_others(code):
+    """`code` shows the first test alone."""
+    texts = [
+        "def double(n): return 2 * n",
+        "def double(n): return 4",
+        "def double(n): return n",
+        "def double(n) return",
+    ]
+    right, hard_coded, wrong, broken = code.judge([(DOUBLE, text) for text in texts])
+    assert right.shown_note == "" == hard_coded.shown_note and hard_coded.note
+    assert wrong.shown_note == "assert_fail: assert double(2) == 4" == wrong.note
+    assert broken.shown_note == "syntax_error: assert double(2) == 4"
+    with open_environment("code", show_tests="none") as none_shown:
+        found = none_shown.judge([(DOUBLE, text) for text in texts])
+        assert [j.shown_note for j in found] == [None] * 4 and found[3].note
+    with open_environment("code", show_tests="all") as all_shown:
+        (judged,) = all_shown.judge([(DOUBLE, texts[1])])
+        assert judged.shown_note == judged.note != ""
+
+
 def test_the_solver_is_told_the_functions_name(code):
     assert code.facts(DOUBLE) == {
         "question": DOUBLE.question, "function": "double", "tests": TESTS[:1],

@@ -50,6 +50,17 @@ def test_the_error_is_told_only_where_it_is_given():
     assert "It failed: timeout" in turns.feedback_turn(CODE, "a", "timeout")[0]["content"]
 
 
+def test_that_the_shown_tests_pass_is_told_where_they_were_run():
+    turns = load_turns("code")
+    untold, passes, fails = (turns.feedback_turn(CODE, "a", e)[0]["content"] for e in (None, "", "timeout"))
+    assert "It passes" in passes and "It failed" not in passes
+    assert "It passes" not in untold and "It passes" not in fails
+    assert (
+        "It passes"
+        not in turns.attempt_turn(CODE)[0]["content"] + turns.refine_turn(CODE, "a", "")[0]["content"]
+    )
+
+
 def test_the_identity_counts_the_texts_and_not_the_name(tmp_path: Path):
     given = load_turns("math")
     own = tmp_path / "own.yaml"

@@ -34,6 +34,15 @@ def answer(request: GenerationRequest) -> Completion:
     return completion(request, f"told [{told[1]}] so \\boxed{{2}}" if told else "told nothing so \\boxed{1}")
 
 
+def hard_coded(request: GenerationRequest) -> Completion:
+    """The first problem's program is right for a test of two, the second one's for none; feedback is a word."""
+    if "reviews code" in request.prompt:
+        return completion(request, "advice")
+    return completion(
+        request, f"```python\ndef double(n):\n    return {4 if 'first' in request.prompt else 5}\n```"
+    )
+
+
 def endless(request: GenerationRequest) -> Completion:
     """A program that never ends, another one a turn and a problem; feedback holds one, too."""
     turn = "advice" if "review" in request.prompt.split("Task:")[0] else "program"

@@ -128,6 +128,27 @@ def after(call, event):
     return called
 
 
+@pytest.mark.parametrize("mode", ["none", "shown", "all"])
+def test_the_writer_is_told_of_the_tests_what_was_asked_for(tmp_path, mode):
+    """The first program passes the test that the task shows and fails a hidden one, which `shown` must not tell."""
+    engine = Counting(
+        EngineSettings("scripted", tmp_path, adapters=True, options={"script": f"{SCRIPTS}:hard_coded"})
+    )
+    tests = json.dumps(["assert double(2) == 4", "assert double(7) == 14"])
+    problems = [Problem.make(f"Double the {word} number.", tests, "ours") for word in ("first", "second")]
+    speaker = Speaker(PlainVoice(engine), Plain(), Sampling(1.0, max_tokens=200), "", None)
+    with (
+        open_environment("code", workers=1) as code,
+        Rollouts(code, load_turns("code"), speaker, speaker, show_error=mode) as room,
+    ):
+        room.episodes(problems, 1, seed=7)
+    first, second = (request.prompt for request in engine.batches[1])
+    hidden, shown = "assert_fail: assert double(7) == 14", "assert_fail: assert double(2) == 4"
+    assert (hidden in first, "It passes" in first) == (mode == "all", mode == "shown")
+    assert (shown in second, "double(7)" in second) == (mode != "none", False)
+    assert all("It failed" not in r.prompt and "It passes" not in r.prompt for r in engine.batches[2])
+
+
 def test_every_turn_concerns_the_episodes_own_problem(engine, math):
     shuffled = [PROBLEMS[2], PROBLEMS[0], PROBLEMS[1]]
     with rollouts(engine, math) as room:
