@@ -57,6 +57,9 @@ class Unjudged:
     def judge(self, answers: Sequence[tuple[Problem, str]]) -> list[Judged]:
         return [Judged(Verdict(Outcome.INCORRECT, "unjudged"))] * len(answers)
 
+    def tried(self, answers: Sequence[tuple[Problem, str]]) -> list[str | None]:
+        return [None] * len(answers)
+
     def reveals(self, texts: Sequence[tuple[Problem, str]]) -> list[bool]:
         return [False] * len(texts)
 

@@ -223,7 +223,7 @@ class MultiTurnConfig(Section):
     @classmethod
     def _error_of_flag(cls, value: Any) -> Any:
         """It was a switch once."""
-        return {False: "none", True: "all"}[value] if isinstance(value, bool) else value
+        return {"false": "none", "true": "all"}.get(str(value).lower(), value)
 
     @model_validator(mode="before")
     @classmethod
@@ -241,7 +241,10 @@ class MultiTurnConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> "MultiTurnConfig":
-        for check in (self._check_rollout, self._check_guidance, self._check_value, self._check_vstar):
+        checks = (
+            self._check_rollout, self._check_guidance, self._check_value, self._check_vstar, self._check_told,
+        )  # fmt: skip
+        for check in checks:
             if message := check():
                 raise ValueError(message)
         return self
@@ -283,6 +286,15 @@ class MultiTurnConfig(Section):
                 f"shaping=v3_minus_vstar estimates V* after the solver's updates of a cycle; update_ratio "
                 f"{self.update_ratio} has too few: use 2:1 or more, or shaping=v3_minus_v2"
             )
+        return ""
+
+    def _check_told(self) -> str:
+        if self.show_error != "none" and self.env_type != "code":
+            return (
+                f"show_error={self.show_error} tells of a program's tests: env_type={self.env_type} has none"
+            )
+        if self.show_error == "shown" and self.show_tests == "none":
+            return "show_error=shown tells of tests that are shown, and there are none: set show_tests=first"
         return ""
 
     @property

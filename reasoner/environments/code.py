@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from threading import Event, Lock
 from typing import Any, Literal, Self
 
@@ -19,7 +20,7 @@ from reasoner.records import Problem
 from reasoner.sandbox.sandbox import Sandbox
 from reasoner.verifiers import code as judge
 from reasoner.verifiers.asserts import plan_tests
-from reasoner.verifiers.code import CodeItem, CodeVerdict, TestResult, verify_code
+from reasoner.verifiers.code import CodeItem, CodeVerdict, verify_code
 from reasoner.verifiers.extract_code import defines, extract_code
 
 KEPT = 2048
@@ -74,6 +75,16 @@ class CodeEnvironment:
     def _run(self, item: CodeItem) -> CodeVerdict:
         return verify_code(item, self._sandbox, timeout=self._timeout, cancel=self._closed)
 
+    def tried(self, answers: Sequence[tuple[Problem, str]]) -> list[str | None]:
+        """See `Environment.tried`. The shown tests are run for themselves: in a run of all of them a hidden one could
+        end the program."""
+        if self._shown == 0:
+            return [None] * len(answers)
+        items = [item_of(problem, text) for problem, text in answers]
+        coming = [self._verdict(replace(item, tests=item.tests[: self._shown])) for item in items]
+        found = [verdict.result() for verdict in coming]
+        return [None if f.verdict.outcome == "unscored" else _first_failure(f) for f in found]
+
     def reveals(self, texts: Sequence[tuple[Problem, str]]) -> list[bool]:
         """Whether the text holds a program that passes all tests."""
         candidates = [i for i, (problem, text) in enumerate(texts) if self._has_program(problem, text)]
@@ -92,9 +103,7 @@ class CodeEnvironment:
             unshown = sum(t.passed for t in rest) / len(rest)
         elif self._shown is not None and found.verdict.outcome == "incorrect":
             unshown = 0.0  # it did not get as far as a test
-        note = _first_failure(found, found.tests)
-        shown = _first_failure(found, found.tests[: self._shown])
-        return Judged(found.verdict, unshown, found.signs, note, None if self._shown == 0 else shown)
+        return Judged(found.verdict, unshown, found.signs, _first_failure(found))
 
     def __enter__(self) -> Self:
         return self
@@ -105,12 +114,12 @@ class CodeEnvironment:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _first_failure(found: CodeVerdict, tests: Sequence[TestResult]) -> str:
-    """What the first failed one of these tests said; the verdict's reason where a wrong program reached none at all."""
-    failed = next((t for t in tests if not t.passed), None)
-    if failed is not None:
-        return f"{failed.reason}: {failed.test}"[:MAX_NOTE]
-    return "" if found.verdict.correct or found.tests else found.verdict.reason[:MAX_NOTE]
+def _first_failure(found: CodeVerdict) -> str:
+    """What the first failed test said, or why none was reached; empty where all passed."""
+    if found.verdict.correct:
+        return ""
+    failed = next((t for t in found.tests if not t.passed), None)
+    return (f"{failed.reason}: {failed.test}" if failed else found.verdict.reason)[:MAX_NOTE]
 
 
 def _settled(found: Future[CodeVerdict]) -> bool:

@@ -22,6 +22,10 @@ class Environment(Protocol):
         """One verdict an answer (the model's text alone), in order. An unreadable gold or a failed judge is
         unscored, never wrong."""
 
+    def tried(self, answers: Sequence[tuple[Problem, str]]) -> list[str | None]:
+        """What the tests that the solver sees say of each answer: the first failure, empty where all pass, None where
+        nothing is known. Nothing else of a problem enters."""
+
     def reveals(self, texts: Sequence[tuple[Problem, str]]) -> list[bool]:
         """Whether each text (a feedback) contains the answer to its problem."""
 

@@ -34,6 +34,10 @@ class MathEnvironment:
         items = [MathItem(problem.gold, text) for problem, text in answers]
         return [Judged(verdict) for verdict in self._verdicts(items)]
 
+    def tried(self, answers: Sequence[tuple[Problem, str]]) -> list[str | None]:
+        """There are no tests."""
+        return [None] * len(answers)
+
     def reveals(self, texts: Sequence[tuple[Problem, str]]) -> list[bool]:
         """Whether the gold stands in the text: as the same number, or letter by letter. An upper bound of leaks:
         a small number may stand there for another reason."""

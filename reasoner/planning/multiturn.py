@@ -9,6 +9,7 @@ from typing import Any
 
 from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.config.training import TrainConfig
+from reasoner.methods.multiturn import mlmt
 from reasoner.planning import memory, roofline
 from reasoner.planning.estimate import Estimate, Scene
 from reasoner.planning.smart import small
@@ -28,20 +29,30 @@ def problems(scene: Scene, arguments: Arguments) -> Estimate:
     return scene.judging(rows, rows if arguments["env_type"] == "code" else 0.0)
 
 
-def _episodes(scene: Scene, arguments: Arguments, episodes: float, config: MultiTurnConfig) -> Estimate:
+def _episodes(
+    scene: Scene,
+    arguments: Arguments,
+    episodes: float,
+    config: MultiTurnConfig,
+    *,
+    attempts_alone: bool = False,
+) -> Estimate:
     """Attempt, feedback where a model writes it, refinement."""
     model = arguments["model"]
     solver, advice = config.max_tokens * FILLED, config.guidance_max_tokens * FILLED
-    parts = [(solver, PROMPT), (solver, PROMPT + solver + advice)]
-    if config.use_smart_corrections:
-        parts.append((advice, PROMPT + solver))
+    parts: list[tuple[float, float]] = [(solver, PROMPT)]
+    if not attempts_alone:
+        parts.append((solver, PROMPT + solver + advice))
+        if config.use_smart_corrections:
+            parts.append((advice, PROMPT + solver))
     made, seconds = [], 0.0
     for new, own in parts:
         made.append(scene.generation(model, config.engine, sequences=episodes, shared=0, own=own, new=new))
         longest = new / FILLED - new
         alone = scene.generation(model, config.engine, sequences=1, shared=0, own=own + new, new=longest)
         seconds += made[-1].seconds + alone.seconds
-    judged = scene.judging(2 * episodes, 2 * episodes if config.env_type == "code" else 0)
+    answers = (1 if attempts_alone else 2) * episodes
+    judged = scene.judging(answers, answers if config.env_type == "code" else 0)
     return Estimate(
         seconds + judged.seconds, sum(m.prompt_tokens for m in made),
         sum(m.new_tokens for m in made), 0, max(m.device_bytes for m in made), max(m.host_bytes for m in made),
@@ -54,21 +65,22 @@ def evaluate(scene: Scene, arguments: Arguments) -> Estimate:
 
 
 def train(scene: Scene, arguments: Arguments) -> Estimate:
-    """Rollouts, validations, and updates.
+    """Rollouts, validations, and updates; of ArCHer, whose rollouts are attempts alone, without its critic.
 
-    Every turn is scored by its adapter and by the reference, then learnt from; an episode's value is read once, and in
-    full-grad learnt through the feedback's adapter."""
+    Every turn is scored by its adapter and by the reference, then learnt from where its adapter is active; an episode's
+    value is read once, and in full-grad learnt through the feedback's adapter."""
     config: MultiTurnConfig = arguments["config"]
     scene.engine = ""
     start = scene.started(arguments["model"], config.engine)
-    iteration = _episodes(scene, arguments, float(config.rollout_size), config)
+    archer = config.method == "archer"
+    iteration = _episodes(scene, arguments, float(config.rollout_size), config, attempts_alone=archer)
     look = _episodes(scene, arguments, _split(scene, arguments, "validation"), config)
     looks = 1 + config.steps // config.eval_freq
     turn = PROMPT + config.max_tokens * FILLED
     episodes = config.steps * config.rollout_size
-    learns, seen = episodes * (2 + config.guided), episodes * 2 * (2 + config.guided)
+    learns, seen = episodes * _learnt_turns(config), episodes * 2 * (2 + config.guided - archer)
     if config.method == "mlmt":
-        learns, seen = learns + episodes * config.value_reaches_feedback, seen + episodes
+        seen += episodes
     longest = PROMPT + 2 * config.max_tokens
     rows, most, smaller = _micro_batch(config, turn, longest)
     plain = TrainConfig(
@@ -94,6 +106,18 @@ def train(scene: Scene, arguments: Arguments) -> Estimate:
         f"set {smaller}, gradient_checkpointing=true or a lower "
         "engine.options.gpu_memory_utilization",
     )  # fmt: skip
+
+
+def _learnt_turns(config: MultiTurnConfig) -> float:
+    """Turns of an episode with a gradient, on average over the iterations."""
+    if config.method == "archer":
+        return config.actor_epochs
+    cycle = [(True, True)]
+    if config.method == "mlmt":
+        cycle = [mlmt.active(step, config.ratio) for step in range(sum(config.ratio))]
+    of_solver = 2.0 * config.train_solver
+    of_feedback = float(config.guided) + float(config.method == "mlmt" and config.value_reaches_feedback)
+    return sum(of_solver * solver + of_feedback * feedback for solver, feedback in cycle) / len(cycle)
 
 
 def _micro_batch(config: MultiTurnConfig, turn: float, longest: int) -> tuple[float, int, str]:

@@ -3,7 +3,7 @@
 Assumed, and noted with the estimate: a plan of 110 tokens, 70 where the shortest was chosen; 2.5 calls of the worker a
 plan, each of 210 tokens or of as many as it may write; half of the plans lead to the right answer. Tokens and calls are
 those of a base of 1.5B and of its warm start (docs/results/LOG.md, 2026-11-30): 112 and 111 tokens, 1.8 and 2.8 calls,
-211 and 196 tokens.
+209 and 197 tokens.
 """
 
 from collections.abc import Callable

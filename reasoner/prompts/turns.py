@@ -13,12 +13,6 @@ from reasoner.prompts.files import read_data
 from reasoner.prompts.policy import Message
 
 PARTS = ("attempt", "feedback", "refine", "correction")
-_PROBE = {
-    "question": "a question", "attempt": "an attempt", "feedback": "a hint", "function": "f", "tests": ["assert f()"],
-    "error": "an error",
-}  # fmt: skip
-
-
 _UNTOLD: dict[str, Any] = {"error": "", "passes": False}
 
 
@@ -73,9 +67,10 @@ def load_turns(name: str) -> TurnTemplates:
     if not all(isinstance(text, str) for text in data.values()):
         raise ConfigurationError(f"prompts {name}: every key holds a text")
     turns = TurnTemplates(name, **data)
-    facts = {key: _PROBE[key] for key in ("question", "function", "tests")}
+    facts = {"question": "a question", "function": "f", "tests": ["assert f()"]}
     turns.attempt_turn(facts)
-    turns.feedback_turn(facts, "an attempt", str(_PROBE["error"]))
+    for error in (None, "", "an error"):
+        turns.feedback_turn(facts, "an attempt", error)
     if "a hint" not in turns.refine_turn(facts, "an attempt", "a hint")[0]["content"]:
         raise ConfigurationError(f"prompts {name}: `refine` does not contain {{{{ feedback }}}}")
     return turns

@@ -30,6 +30,16 @@ SIGNALS = (
 )  # fmt: skip
 
 
+TOLD = {
+    "shown": ["The feedback writer is told what the tests that the task shows say of an attempt.", ""],
+    "all": [
+        "The feedback writer is told why an attempt fails its tests, hidden ones included: second turns are no measure "
+        "of what the models can do alone.", "",
+    ],
+}  # fmt: skip
+"""By `show_error`."""
+
+
 def write(
     out: Path, title: str, base: str, problems: Path, baseline: Path, trained: Path, final: Path,
     controls: Mapping[str, Path], clean: Path | None = None,
@@ -52,7 +62,8 @@ def write(
         independent = equal.measure(_episodes(controls["independent"]), main, turn)
     facts: dict[str, Any] = {
         "title": title, "base": base, "method": training["method"], "mode": training["mode"],
-        "env_type": training["env_type"], "seed": training["seed"], "steps": training["steps"],
+        "env_type": training["env_type"], "show_error": training["config"].get("show_error", "none"),
+        "seed": training["seed"], "steps": training["steps"],
         "exported_step": training["exported_step"], "chosen_by": training["chosen_by"], "rows": rows,
         "trained_turn": turn, "trained_against_untrained": against(main, _episodes(baseline), turn),
         "controls": compared, "independent": independent,
@@ -77,6 +88,7 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
         f"{escaped(facts['method'])}{mode} on {facts['env_type']}, base {escaped(facts['base'])}, "
         f"seed {facts['seed']}. {facts['steps']} iterations; the policies of iteration {facts['exported_step']} "
         f"were kept (by {facts['chosen_by']}).", "",
+        *TOLD.get(str(facts.get("show_error")), []),
         "## Both turns", "",
         "Greedy, every test problem, turn 2 whether or not turn 1 was right. Unscored problems are left out.", "",
         *table(facts["rows"]), "",

@@ -45,8 +45,6 @@ class Judged(Record):
     """Code: signs of an attack on the judge; None where nothing looks for them."""
     note: str = ""
     """Code: what the first failed test said."""
-    shown_note: str | None = None
-    """Code: the same of the tests that the solver sees; empty where they all pass, None where it sees none."""
 
     def __post_init__(self) -> None:
         # How long a verdict took is no part of an episode: equal episodes are equal bytes.
@@ -55,9 +53,7 @@ class Judged(Record):
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> "Judged":
         signs = None if row["signs"] is None else tuple(row["signs"])
-        return cls(
-            Verdict.from_row(row["verdict"]), row["unshown"], signs, row["note"], row.get("shown_note")
-        )
+        return cls(Verdict.from_row(row["verdict"]), row["unshown"], signs, row["note"])
 
 
 @dataclass(frozen=True, slots=True)

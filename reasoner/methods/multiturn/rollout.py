@@ -1,7 +1,7 @@
 """Rolls out episodes: B problems times G trajectories, all of a turn in one engine call (METHODS 3.1).
 
-Feedback is written for every attempt, right or wrong, without telling the writer which. Attempts are judged while the
-feedback is being written, and feedback is searched for the answer while refinements are.
+Feedback is written for every attempt, right or wrong; the writer is told which only as `show_error` says. Attempts are
+judged while the feedback is being written, and feedback is searched for the answer while refinements are.
 """
 
 from collections.abc import Callable, Sequence
@@ -165,7 +165,8 @@ class Rollouts:
         if self._show_error == "all":
             errors = [judged.note or None for judged in self._known(first.judged)]
         elif self._show_error == "shown":
-            errors = [judged.shown_note for judged in self._known(first.judged)]
+            asked = _paired(first.problems, first.turns)
+            errors = self._known(self._judge.submit(self.environment.tried, asked))
         wanted = []
         for problem, index, turn, error in zip(
             first.problems, first.indices, first.turns, errors, strict=True

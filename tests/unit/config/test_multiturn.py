@@ -127,3 +127,15 @@ def test_what_of_the_tests_is_told(given, meant):
 def test_an_error_that_is_none_of_the_three():
     with pytest.raises(ConfigurationError, match="show_error"):
         load("mlmt-code", "show_error=hidden")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("mlmt-math", ["show_error=all"], "env_type=math"),
+        ("mlmt-code", ["show_error=shown", "show_tests=none"], "show_tests=first"),
+    ],
+)
+def test_a_writer_who_cannot_be_told_is_refused(name, settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        load(name, *settings)

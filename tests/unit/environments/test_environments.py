@@ -101,22 +101,28 @@ def test_the_tests_that_were_not_shown_are_told_apart(code):
 
 def test_what_the_shown_tests_say_holds_nothing_of_the_others(code):
     """`code` shows the first test alone."""
-    texts = [
-        "def double(n): return 2 * n",
-        "def double(n): return 4",
-        "def double(n): return n",
-        "def double(n) return",
-    ]
-    right, hard_coded, wrong, broken = code.judge([(DOUBLE, text) for text in texts])
-    assert right.shown_note == "" == hard_coded.shown_note and hard_coded.note
-    assert wrong.shown_note == "assert_fail: assert double(2) == 4" == wrong.note
-    assert broken.shown_note == "syntax_error: assert double(2) == 4"
+    bodies = (": return 2 * n", ": return 4", ": return n", " return")
+    texts = [(DOUBLE, f"def double(n){body}") for body in bodies]
+    said = ["assert_fail: assert double(2) == 4", "syntax_error: assert double(2) == 4"]
+    assert code.tried(texts) == ["", "", *said]
     with open_environment("code", show_tests="none") as none_shown:
-        found = none_shown.judge([(DOUBLE, text) for text in texts])
-        assert [j.shown_note for j in found] == [None] * 4 and found[3].note
+        assert none_shown.tried(texts) == [None] * 4
     with open_environment("code", show_tests="all") as all_shown:
-        (judged,) = all_shown.judge([(DOUBLE, texts[1])])
-        assert judged.shown_note == judged.note != ""
+        assert all_shown.tried(texts) == ["", "assert_fail: assert double(0) == 0", *said]
+
+
+def test_a_hidden_test_that_ends_the_program_is_not_told(code):
+    """Of both tests together the hidden one runs first, since its value can be asked for."""
+    hidden = "assert double(7) == [14]"
+    problem = Problem.make("Double.", json.dumps(["assert sorted(double(2)) == [4]", hidden]), "ours")
+    text = "import os\ndef double(n):\n    return [2 * n] if n != 7 else os._exit(0)"
+    (judged,) = code.judge([(problem, text)])
+    assert not judged.verdict.correct and code.tried([(problem, text)]) == [""]
+
+
+def test_what_the_judge_cannot_do_is_not_told_as_a_failure(code):
+    odd = Problem.make("Odd.", json.dumps(["assert double(2) is"]), "ours")
+    assert code.tried([(odd, "def double(n): return 2 * n")]) == [None]
 
 
 def test_the_solver_is_told_the_functions_name(code):

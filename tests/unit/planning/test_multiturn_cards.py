@@ -51,3 +51,20 @@ def test_micro_batches_by_tokens_are_faster() -> None:
 
 def test_full_grad_costs_more_than_stop_grad() -> None:
     assert training(MLMT).seconds > 1.05 * training({**MLMT, "stop_value_gradients": True}).seconds
+
+
+def test_what_is_frozen_or_rests_costs_less() -> None:
+    """A cycle of 3:1 has three iterations of the solver's two turns, then one of the feedback's and its value's."""
+    whole = training(MLMT).trained_tokens
+    assert training({**MLMT, "train_solver": False}).trained_tokens == pytest.approx(whole / 2)
+    assert training({**MLMT, "update_ratio": "3:1"}).trained_tokens == pytest.approx(whole * 2 / 4)
+
+
+def test_archers_rollouts_are_attempts_alone() -> None:
+    archer = {
+        "method": "archer",
+        "train_guidance_model": False,
+        "use_smart_corrections": False,
+        "actor_epochs": 1,
+    }
+    assert training(archer).new_tokens < 0.75 * training(SCORE).new_tokens

@@ -26,13 +26,16 @@ def evaluation(folder: Path, firsts: Sequence[float], seconds: Sequence[float]) 
     return folder
 
 
-def training(folder: Path, method: str, rollouts: Sequence[Sequence[float]], warmup: int = 1) -> Path:
+def training(
+    folder: Path, method: str, rollouts: Sequence[Sequence[float]], warmup: int = 1, told: str | None = None
+) -> Path:
     """What a training leaves, from the rewards of its rollouts' attempts; every rollout has problems of its own."""
     folder.mkdir(parents=True)
+    config = {"warmup_iter": warmup} | ({"show_error": told} if told else {})
     (folder / "training.json").write_text(
         json.dumps({
             "method": method, "mode": "", "env_type": "math", "seed": 0, "steps": len(rollouts),
-            "exported_step": 1, "chosen_by": "last", "validations": [], "config": {"warmup_iter": warmup},
+            "exported_step": 1, "chosen_by": "last", "validations": [], "config": config,
         })
     )  # fmt: skip
     for step, rewards in enumerate(rollouts, 1):
@@ -42,14 +45,16 @@ def training(folder: Path, method: str, rollouts: Sequence[Sequence[float]], war
     return folder
 
 
-def written(room: Path, method: str, rollouts: Sequence[Sequence[float]] = ()) -> tuple[dict[str, Any], str]:
+def written(
+    room: Path, method: str, rollouts: Sequence[Sequence[float]] = (), told: str | None = None
+) -> tuple[dict[str, Any], str]:
     """The report of a run that moved turn 1 of every problem, and turn 2 of none."""
     for name in ("problems", "out"):
         (room / name).mkdir()
     write_rows(room / "problems" / "left-out.jsonl", [])
     page.write(
         room / "out", "title", "tiny", room / "problems", evaluation(room / "base", [0] * N, [1] * N),
-        training(room / "trained", method, rollouts), evaluation(room / "final", [1] * N, [1] * N), {},
+        training(room / "trained", method, rollouts, told=told), evaluation(room / "final", [1] * N, [1] * N), {},
     )  # fmt: skip
     return json.loads((room / "out" / "report.json").read_text()), (room / "out" / "report.md").read_text()
 
@@ -95,3 +100,13 @@ def test_a_problem_counts_once_and_an_unscored_attempt_not_at_all(tmp_path: Path
     write_rows(trained / "episodes" / "000002.jsonl", [e.to_row() for e in rows])
     found = criterion.judge(trained, 0)
     assert found["n_after"] == 2 and found["after"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [(None, ""), ("none", ""), ("shown", "the tests that the task shows"), ("all", "hidden ones")],
+)
+def test_what_the_writer_was_told_stands_on_the_page(tmp_path: Path, told: str | None, said: str) -> None:
+    facts, text = written(tmp_path, "mlmt", told=told)
+    assert facts["show_error"] == (told or "none")
+    assert (said in text) if said else ("is told" not in text)

@@ -271,6 +271,9 @@ def test_after_an_error_the_environment_ends_what_is_still_judged(engine: Counti
             left.wait()
             raise CancelledError
 
+        def tried(self, answers: Sequence[tuple[Problem, str]]) -> list[str | None]:
+            return [None] * len(answers)
+
         def reveals(self, texts: Sequence[tuple[Problem, str]]) -> list[bool]:
             return [False] * len(texts)
 
