@@ -1,13 +1,14 @@
 """Claim to be shown: every multi-turn method learns the toy task that shows what it claims, from each seed, and learns
 nothing from exchanged verdicts.
 
-    python benchmarks/multiturn_toy.py [--methods mlmt,score] [--seeds 5] [--controls 2] > toy.json
+    python benchmarks/multiturn_toy.py [--methods mlmt,score] [--seeds 5] [--controls 2] [--model FOLDER] > toy.json
 
 A feedback writer must name one of two hints and a solver use it (`hint`), a solver must answer by a key that it sees in
 the second turn only (`again`) or at once (`direct`); tests/support/signal.py makes the tiny base, whose greedy answers
 are right for every other problem, and holds the settings. Prints JSON, one row a run: greedy accuracies on held-out
 problems before, best and last, the best four rollouts in a row, how often the writer names the right hint, the
-accuracy of each iteration; `learnt` as in tests/support/toy_run.py.
+accuracy of each iteration; `learnt` as in tests/support/toy_run.py. `--model` takes another base, such as SmolLM2-135M,
+which is taught the form of the turns first.
 """
 
 import argparse
@@ -26,11 +27,11 @@ from tests.support.toy_run import exchanged, train
 
 
 def measure(
-    method: str, seed: int, control: bool, base: Path, judge: Environment, room: Path
+    method: str, seed: int, control: bool, base: Path, judge: Environment, room: Path, fields: dict[str, Any]
 ) -> dict[str, Any]:
     """One training and what it brought."""
     started = time.monotonic()
-    found = train(room, base, judge, method, exchanged if control else None, seed=seed)
+    found = train(room, base, judge, method, exchanged if control else None, seed=seed, **fields)
     hints = round(found.hints_right, 3) if signal.METHODS[method][0] == "hint" else None
     return {
         "method": method, "seed": seed, "verdicts": "exchanged" if control else "own",
@@ -50,6 +51,7 @@ def main() -> None:
     parser.add_argument(
         "--controls", type=int, default=2, help="seeds that are run with exchanged verdicts, too"
     )
+    parser.add_argument("--model", type=Path, help="folder of a base; unset makes a tiny one")
     options = parser.parse_args()
     plan = [
         (method, seed, control)
@@ -62,9 +64,13 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         open_environment("math", show_tests="none", workers=1, timeout=60.0) as judge,
     ):
-        base = signal.make_ready(Path(folder) / "base")
+        base, fields = Path(folder) / "base", signal.LARGER if options.model else {}
+        if options.model:
+            signal.make_ready(base, start=options.model, **signal.READY)
+        else:
+            signal.make_ready(base)
         for i, (method, seed, control) in enumerate(plan):
-            rows.append(measure(method, seed, control, base, judge, Path(folder) / str(i)))
+            rows.append(measure(method, seed, control, base, judge, Path(folder) / str(i), fields))
             print(
                 json.dumps({k: v for k, v in rows[-1].items() if k != "iterations"}),
                 file=sys.stderr,

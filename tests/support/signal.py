@@ -14,7 +14,7 @@ from typing import Any
 from reasoner.config.multiturn import MultiTurnConfig
 from reasoner.store.rows import write_rows
 from reasoner.training.multiturn.spec import MultiTurnSpec
-from tests.support.tiny_llama import END, make_model, make_tokenizer
+from tests.support.tiny_llama import make_model
 
 KEYS = {"left": "1", "right": "2"}
 HINTS = {"left": "L", "right": "R"}
@@ -33,6 +33,12 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "archer": ("direct", {"iterations": 11, "epochs": 6, "actor_epochs": 2, "warmup_iter": 2, "beta1": 0.1}),
 }
 """The task that shows what a method claims, and the settings with which it learns it (chosen on seeds 100 to 102)."""
+LARGER: dict[str, Any] = {
+    "rollout_size": 32, "batch_size": 32, "lm_lr": 2e-3, "guidance_lr": 2e-3, "value_lr": 5e-3, "critic_lr": 3e-3,
+}  # fmt: skip
+"""For a model of 135M parameters, in place of the tiny one's settings."""
+READY: dict[str, Any] = {"steps": 50, "lr": 5e-5, "rows": 16}
+"""How such a model is made ready."""
 NUMBERS = 20
 FIRST = {"left": 0.9, "right": 0.6}
 """How often the base gives the first of two answers (1, or L) to a key: what it samples is right 65 times of 100."""
@@ -113,36 +119,40 @@ def overrides(settings: dict[str, Any], prefix: str = "") -> list[str]:
     return found
 
 
-def make_ready(folder: Path, seed: int = 5, steps: int = 120) -> Path:
-    """A tiny Llama that was taught the form of every turn, with answers by the chances above."""
+def make_ready(
+    folder: Path, seed: int = 5, steps: int = 120, start: Path | None = None, lr: float = 5e-3, rows: int = 32
+) -> Path:
+    """A tiny Llama, or the model in `start`, taught the form of every turn, with answers by the chances above."""
     import torch
     from torch.nn.functional import log_softmax
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    make_model(folder, seed=seed)
-    tokenizer, rng = make_tokenizer(), random.Random(seed)
-    end = tokenizer.convert_tokens_to_ids(END)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    optimiser = torch.optim.AdamW(model.parameters(), 5e-3)
+    if start is None:
+        make_model(folder, seed=seed)
+    tokenizer, rng = AutoTokenizer.from_pretrained(start or folder), random.Random(seed)
+    end = tokenizer.eos_token_id
+    model = AutoModelForCausalLM.from_pretrained(start or folder, dtype=torch.float32)
+    optimiser = torch.optim.AdamW(model.parameters(), lr)
     for _ in range(steps):
-        rows, places, wanted = [], [], []
-        for i, (prompt, pair, first) in enumerate(rng.choices(_turns(), k=32)):
+        texts, places, wanted = [], [], []
+        for i, (prompt, pair, first) in enumerate(rng.choices(_turns(), k=rows)):
             ids = tokenizer(_chat(tokenizer, prompt), add_special_tokens=False)["input_ids"]
             answers = [tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in pair]
             # Soft targets: the two answers by their chances, and the end after either.
             places += [(i, len(ids) - 1), (i, len(ids) - 1), (i, len(ids))]
             wanted += [(answers[0], first), (answers[1], 1 - first), (end, 1.0)]
-            rows.append([*ids, answers[rng.random() > first]])
-        width = max(map(len, rows))
-        batch = torch.tensor([[*row, *[end] * (width - len(row))] for row in rows])
+            texts.append([*ids, answers[rng.random() > first]])
+        width = max(map(len, texts))
+        batch = torch.tensor([[*text, *[end] * (width - len(text))] for text in texts])
         logp = log_softmax(model(input_ids=batch).logits, -1)
         losses = [
             -chance * logp[row, at, token] for (row, at), (token, chance) in zip(places, wanted, strict=True)
         ]
-        (torch.stack(losses).sum() / len(rows)).backward()
+        (torch.stack(losses).sum() / rows).backward()
         optimiser.step()
         optimiser.zero_grad()
     model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder
 
 

@@ -163,6 +163,8 @@ def mend(trial: Trial) -> None:
         (trial.home / name).chmod(0o755)
     if trial.cell.fault == "truncated-checkpoint":
         pattern = f"work/*/{CHECKPOINTS[trial.cell.stage]}/checkpoint-*"
-        newest = max(trial.home.glob(pattern), key=lambda folder: int(folder.name.rpartition("-")[2]))
+        # The process may have been killed when it had made the folder of the next one and nothing in it.
+        begun = [folder for folder in trial.home.glob(pattern) if any(p.is_file() for p in folder.rglob("*"))]
+        newest = max(begun, key=lambda folder: int(folder.name.rpartition("-")[2]))
         largest = max((p for p in newest.rglob("*") if p.is_file()), key=lambda path: path.stat().st_size)
         os.truncate(largest, largest.stat().st_size // 2)
