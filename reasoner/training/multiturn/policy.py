@@ -70,18 +70,28 @@ class Policy:
         return [p for name, p in named if f".{adapter}." in name and "lora_" in name]
 
     @contextlib.contextmanager
-    def speaking(self, adapter: str | None, train: bool = False) -> Iterator[None]:
-        """Compute as one adapter, or as the reference (None). `train` turns LoRA's dropout on."""
+    def speaking(self, adapter: str | None, train: bool = False, dropout: bool = True) -> Iterator[None]:
+        """Compute as one adapter, or as the reference (None). `train` turns gradient checkpointing and LoRA's dropout
+        on, the latter unless `dropout` is false."""
         if adapter is None:
             with self.model.disable_adapter():
                 yield
             return
         self.model.set_adapter(adapter)
         self.model.train(train)
+        if not dropout:
+            self._dropout_off()
         try:
             yield
         finally:
             self.model.eval()
+
+    def _dropout_off(self) -> None:
+        import torch
+
+        for module in self.model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.eval()
 
     def logprobs(self, rows: Sequence[tuple[Ids, Ids]], temperature: float) -> Scores:
         """Log-probabilities of each row's completion after its prompt, under logits divided by the temperature."""

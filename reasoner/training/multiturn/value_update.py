@@ -122,7 +122,8 @@ class ValueUpdate:
         """
         network, config = self.learned.value, self.config
         assert isinstance(network, SharedValue)
-        with self.learned.policy.speaking(FEEDBACK, train=config.gradient_checkpointing):
+        # Checkpointing works in training mode alone; V is read without dropout, as everywhere else.
+        with self.learned.policy.speaking(FEEDBACK, train=config.gradient_checkpointing, dropout=False):
             hidden = network.hidden([self.states[i] for i in rows])
             pushed = network.frozen_head(hidden[:, 2:])[:, 0]
             term = mlmt.full_grad_term(pushed, config.value_coef, config.guidance_reward).sum() * weight

@@ -1,8 +1,9 @@
-"""SCoRe's and RL-guided SCoRe's losses against the gradients of their objectives, by exact enumeration of a small tree.
+"""The losses of SCoRe, RL-guided SCoRe and MLMT against their objectives' gradients, by enumeration of a small tree.
 
 Every pair of leaves is a group of two, every verdict of both turns is drawn with its chance, and the module's own
 credits go through the module's own losses: what comes out is the exact expectation of the update, leave-one-out
-baseline and KL included. It must be minus the gradient of what METHODS 3.5 and 3.6 write, turn by turn (γ = 0).
+baseline and KL included. It must be minus the gradient of what METHODS 3.3, 3.5 and 3.6 write, turn by turn (γ = 0 but
+for MLMT, both of whose solver turns earn the terminal reward).
 """
 
 import itertools
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from reasoner.methods.multiturn import losses, rl_guided, score
+from reasoner.methods.multiturn import losses, mlmt, rl_guided, score
 from reasoner.methods.multiturn.advantages import Credit
 from reasoner.methods.multiturn.episode import Episode, Kind
 from reasoner.methods.multiturn.score import Coefficients
@@ -156,3 +157,37 @@ def test_the_writer_climbs_the_refinements_reward(
     wanted = paid - BETA_H * kl_of(tree, reference, Kind.FEEDBACK, in_loss)
     torch.testing.assert_close(found, -gradient(wanted, tree.g), **CLOSE)
     assert float(tree.true_gradient(tree.g).abs().max()) > 0.01
+
+
+@pytest.mark.parametrize("in_loss", [False, True], ids=["kl in the reward", "kl in the loss"])
+def test_mlmts_solver_climbs_the_terminal_reward_near_its_reference(
+    tree: Tree, reference: Tree, in_loss: bool
+) -> None:
+    """max E[R] - β·KL(z) by the attempt and E[R] - β·KL(y) by the refinement."""
+    settings = mlmt.SolverSettings("rloo", BETA2, in_loss)
+
+    def credits(rows: Sequence[Episode], leaves: Sequence[Leaf]) -> list[Credit]:
+        first, second = (kls(tree, reference, leaves, k) for k in (Kind.ATTEMPT, Kind.REFINEMENT))
+        return mlmt.solver_credits(rows, first, second, None, settings)
+
+    for kind, wrt in ((Kind.ATTEMPT, tree.z), (Kind.REFINEMENT, tree.y)):
+        wanted = tree.expected(tree.reward) - BETA2 * kl_of(tree, reference, kind, in_loss)
+        found = expected_gradient(tree, reference, kind, wrt, credits)
+        torch.testing.assert_close(found, -gradient(wanted, wrt), **CLOSE)
+
+
+@pytest.mark.parametrize("in_loss", [False, True], ids=["kl in the reward", "kl in the loss"])
+@pytest.mark.parametrize(("scale", "factor"), [("binary", 1.0), ("pm1", 2.0)])
+def test_mlmts_writer_climbs_the_same_near_its_own_reference(
+    tree: Tree, reference: Tree, scale: rl_guided.RewardScale, factor: float, in_loss: bool
+) -> None:
+    """Without a value (λ = 0): R' less the penalty for a feedback that tells, and β_H·KL(g)."""
+    settings = mlmt.FeedbackSettings("v3_minus_v2", 0.0, "rloo", scale, BETA_H, in_loss, LEAK)
+
+    def credits(rows: Sequence[Episode], leaves: Sequence[Leaf]) -> list[Credit]:
+        return mlmt.feedback_credits(rows, kls(tree, reference, leaves, Kind.FEEDBACK), None, settings)
+
+    found = expected_gradient(tree, reference, Kind.FEEDBACK, tree.g, credits)
+    paid = tree.expected(lambda leaf: factor * tree.reward(leaf) - LEAK * leaf.g)
+    wanted = paid - BETA_H * kl_of(tree, reference, Kind.FEEDBACK, in_loss)
+    torch.testing.assert_close(found, -gradient(wanted, tree.g), **CLOSE)

@@ -21,6 +21,7 @@ def test_delta_is_gained_minus_lost(pairs):
     scored = [(a, b) for a, b in pairs if -1 not in (a, b)]
     assert found.n == len(scored) and found.unscored == len(pairs) - len(scored)
     assert found.delta * found.n == pytest.approx(found.i_to_c - found.c_to_i)
+    assert (found.i_to_c, found.c_to_i) == (scored.count((0, 1)), scored.count((1, 0)))
     assert found.delta_low - 0.5 <= found.delta <= found.delta_high + 0.5
     assert found.acc_t1.k == sum(a for a, _ in scored) and found.acc_t2.k == sum(b for _, b in scored)
 

@@ -215,3 +215,23 @@ def test_missing_values_are_named():
         mlmt.solver_credits(rows, [0], [0], None, SolverSettings("per_state", 0.0, False))
     with pytest.raises(UsageError, match="V\\*"):
         mlmt.shaped(Values([0], [0], [0]), "v3_minus_vstar")
+
+
+def test_the_value_pushes_on_the_scale_of_the_reward():
+    """V in [0, 1] becomes 2V - 1 beside R' = 2R - 1, so that λ weighs the same."""
+    pushes = []
+    for scale in ("binary", "pm1"):
+        value = torch.tensor([0.3], requires_grad=True)
+        mlmt.full_grad_term(value, 0.1, scale).sum().backward()
+        pushes.append(float(value.grad))
+    assert pushes == pytest.approx([-0.1, -0.2])
+
+
+@pytest.mark.parametrize("scale", ["binary", "pm1"])
+@pytest.mark.parametrize("shaping", ["v3", "v3_minus_v2"])
+def test_where_all_is_foreseen_nothing_is_learnt(shaping, scale):
+    """V2 = V3 = R: the baseline of a shaped reward is (1 + λ)·V2 for `v3`, V2 for a difference."""
+    sure = Values([1.0], [1.0], [1.0], [1.0])
+    settings = FeedbackSettings(shaping, 0.25, "v2", scale, 0.0, False)
+    (credit,) = mlmt.feedback_credits([episode("p", 0, 1, 1)], [0], sure, settings)
+    assert credit.advantage == pytest.approx(0.0)

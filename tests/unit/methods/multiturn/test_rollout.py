@@ -162,6 +162,16 @@ def test_every_turn_concerns_the_episodes_own_problem(engine, math):
         assert (episode.r1, episode.r2) == (0.0, 1.0)
 
 
+def test_both_turns_are_judged_by_the_problems_own_gold(engine, math):
+    """The scripted attempt says 1 and the refinement 2; each problem has another gold."""
+    golds = ["2", "1", "3"]
+    problems = [Problem.make(f"question {i}", gold, "ours") for i, gold in enumerate(golds)]
+    with rollouts(engine, math) as room:
+        episodes = room.episodes(problems, 2, seed=7)
+    found = [(e.r1, e.r2) for e in episodes]
+    assert found == [(0.0, 1.0)] * 2 + [(1.0, 0.0)] * 2 + [(0.0, 0.0)] * 2
+
+
 def test_the_stored_ids_are_those_of_the_prompt_and_the_answer(engine, math):
     with rollouts(engine, math) as room:
         (episode,) = room.episodes(PROBLEMS[:1], 1, seed=7)

@@ -93,6 +93,16 @@ def test_full_grad_differs_from_stop_grad_and_without_lambda_they_are_one(base, 
     ) == 0.0  # fmt: skip
 
 
+def test_gradient_checkpointing_changes_no_gradient_with_dropout_either(base, tokenizer, processes):
+    """The value of a feedback is read without dropout, though checkpointing needs the training mode."""
+    fields = {"lora": {"r": 4, "alpha": 8, "dropout": 0.3}}
+    plain, checkpointed = (
+        gradients(base, tokenizer, processes, gradient_checkpointing=on, **fields) for on in (False, True)
+    )
+    assert distance(plain, checkpointed) == pytest.approx(0.0, abs=1e-6)
+    assert distance(plain, gradients(base, tokenizer, processes, stop_value_gradients=True, **fields)) > 1e-4
+
+
 @pytest.mark.parametrize(("normalisation", "norm"), [("sum", 1.0), ("max_tokens", 8.0)])
 def test_full_grads_term_is_the_derivative_of_the_value_in_the_feedback_model(
     base, tokenizer, processes, normalisation, norm
