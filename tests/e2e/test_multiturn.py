@@ -20,7 +20,8 @@ from reasoner.training.launch import program_argv
 from reasoner.training.multiturn.launch import MODULE, run_multiturn
 from tests.support import signal
 
-pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+LONG = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[2]
 METHODS = {
@@ -57,6 +58,7 @@ def kill_after(spec, iterations: int, log: Path) -> None:
     process.wait()
 
 
+@LONG
 @pytest.mark.parametrize("method", list(METHODS))
 def test_a_training_goes_on_after_a_kill(method: str, ready: Path, tmp_path: Path) -> None:
     task, steps = METHODS[method]
@@ -73,6 +75,7 @@ def test_a_training_goes_on_after_a_kill(method: str, ready: Path, tmp_path: Pat
     assert {p.name for p in spec.output.iterdir() if p.is_dir()} == parts | {"episodes", "validations"}
 
 
+@LONG
 def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(ready: Path, tmp_path: Path) -> None:
     fields = {"iterations": 8, "save_freq": 3, "eval_freq": 4, "lora": {"r": 8, "alpha": 16, "dropout": 0.05}}
     calm = signal.spec(tmp_path / "same", ready, "hint", **fields)
@@ -89,7 +92,7 @@ def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(ready: Path, tmp_p
     assert not list(rough.output.rglob("*.pt")) and not list(rough.output.rglob("*.bin"))
 
 
-@pytest.mark.parametrize("tokens", [None, 300])
+@pytest.mark.parametrize("tokens", [None, pytest.param(300, marks=LONG)])
 def test_two_processes_learn_what_one_does(ready: Path, tmp_path: Path, tokens: int | None) -> None:
     """Also where their micro-batches are cut by tokens. Gradients are summed over processes: losses and gradients agree
     up to rounding in both iterations, and so do the adapters as a whole. Not every weight by itself: Adam moves one
@@ -123,6 +126,7 @@ def test_two_processes_learn_what_one_does(ready: Path, tmp_path: Path, tokens: 
         assert apart < 1e-4 * moved, part
 
 
+@LONG
 def test_two_engines_sample_for_two_processes(ready: Path, tmp_path: Path) -> None:
     """With the order of a shared card, in which every process waits for the engines' sleep and makes room before they
     wake."""
@@ -153,6 +157,7 @@ def stop(facts: dict[str, float]) -> None:
         raise Stopped
 
 
+@LONG
 @pytest.mark.parametrize(("first", "then"), [(2, 1), (1, 2)])
 def test_what_some_processes_began_others_end(ready: Path, tmp_path: Path, first: int, then: int) -> None:
     """Stopped behind a checkpoint, a training goes on with another number of processes, to the losses of one."""
@@ -173,6 +178,7 @@ def test_what_some_processes_began_others_end(ready: Path, tmp_path: Path, first
             assert row[name] == pytest.approx(one[name], rel=1e-2, abs=1e-5), (row["step"], name)
 
 
+@LONG
 def test_a_context_too_short_and_an_unreadable_spec_are_told_in_a_line(ready: Path, tmp_path: Path) -> None:
     from reasoner.errors import ConfigurationError
 
@@ -196,6 +202,7 @@ def test_a_context_too_short_and_an_unreadable_spec_are_told_in_a_line(ready: Pa
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
 
 
+@LONG
 def test_no_problems_to_validate_on(ready: Path, tmp_path: Path) -> None:
     spec = signal.spec(tmp_path, ready, "hint")
     (spec.problems / "validation.jsonl").write_text("")

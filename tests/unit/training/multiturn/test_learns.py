@@ -14,7 +14,7 @@ from tests.support import signal
 from tests.support.toy_run import exchanged, train
 
 LONG = pytest.mark.long
-SEEDS = (0, pytest.param(1, marks=LONG), pytest.param(2, marks=LONG))
+SEEDS = (0, 1, 2)
 CONTROLS = ("score", "mlmt", pytest.param("rl_guided", marks=LONG), pytest.param("archer", marks=LONG))
 
 

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
@@ -85,3 +86,9 @@ def test_hidden_states_are_those_at_the_asked_positions(base, tokenizer, process
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).eval()
     wanted = model.model(torch.tensor([rows[0]])).last_hidden_state[0, 4]
     torch.testing.assert_close(found[0, 1], wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_gradient_checkpointing_is_what_is_configured(base, tokenizer, processes, on):
+    learned = build(base, tokenizer, processes, gradient_checkpointing=on)
+    assert learned.policy.model.get_base_model().is_gradient_checkpointing is on

@@ -78,6 +78,18 @@ def gradients(base, tokenizer, processes, **fields):
     return seen
 
 
+def in_bfloat16():
+    """One process on the CPU that computes in bfloat16."""
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, PartialState
+
+    from reasoner.training.multiturn.scoring import Processes
+
+    AcceleratorState._reset_state(True)
+    PartialState._reset_state()
+    return Processes(Accelerator(cpu=True, mixed_precision="bf16"))
+
+
 def distance(a, b) -> float:
     return max(float((x - y).abs().max()) for x, y in zip(a["feedback"], b["feedback"], strict=True))
 
@@ -101,6 +113,17 @@ def test_gradient_checkpointing_changes_no_gradient_with_dropout_either(base, to
     )
     assert distance(plain, checkpointed) == pytest.approx(0.0, abs=1e-6)
     assert distance(plain, gradients(base, tokenizer, processes, stop_value_gradients=True, **fields)) > 1e-4
+
+
+@pytest.mark.parametrize("part", ["feedback", "value"])
+def test_bfloat16_gives_nearly_the_gradients_of_float32(base, tokenizer, processes, part):
+    """Autocast as on a card; adapters and their gradients stay float32."""
+    plain = gradients(base, tokenizer, processes)[part]
+    mixed = gradients(base, tokenizer, in_bfloat16(), max_logprob_difference=1.0)[part]
+    assert {g.dtype for g in mixed} == {torch.float32}
+    a, b = (torch.cat([g.flatten() for g in side]) for side in (plain, mixed))
+    assert not torch.equal(a, b) and float(torch.cosine_similarity(a, b, dim=0)) > 0.98
+    assert float(b.norm() / a.norm()) == pytest.approx(1.0, abs=0.1)
 
 
 @pytest.mark.parametrize(("normalisation", "norm"), [("sum", 1.0), ("max_tokens", 8.0)])
