@@ -1,8 +1,8 @@
 """`TrainingArgs`: everything that the original's grpo_training.py could be told, under its names and with its
 defaults.
 
-The command `train-planner` fills this in; `planner_config` says what it means in the terms of our
-configuration. METHODS 4.5 lists the values that its README leaves out (dropout, warm-up, lengths, logging).
+The command `train-planner` fills this in; `grpo_config` in stages/planner_folder.py says what it means in the terms of
+our configuration. METHODS 4.5 lists the values that its README leaves out (dropout, warm-up, lengths, logging).
 """
 
 from dataclasses import dataclass

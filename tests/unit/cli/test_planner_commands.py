@@ -6,12 +6,16 @@ in the options is told.
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
 
 from flows.cli import app
 from flows.commands import planner_steps
+from reasoner.methods.planner.training_args import TrainingArgs
+from reasoner.stages import planner_folder
+from reasoner.stages.planner_folder import Beyond, SftArgs
 from tests.unit.cli.test_cli import reasoner
 
 FLAGS = {
@@ -62,6 +66,52 @@ def test_the_flags_are_those_of_the_document(shared_data: Path) -> None:
     text = (shared_data.parent / "originals" / "recursive-reasoner.md").read_text()
     documented = set(re.findall(r"\| `(--[a-z0-9-]+)` \|", text))
     assert documented <= {flag for flags in FLAGS.values() for flag in flags} and len(documented) > 25
+
+
+GRPO = {
+    "base_model": "base", "lora_r": 3, "lora_alpha": 5, "lr": 0.25, "batch_size": 7, "grad_accum": 9, "max_steps": 11,
+    "num_generations": 13, "temperature": 0.375, "correctness_weight": 1.5, "token_weight": 0.625,
+    "independence_weight": 0.875, "max_samples": 15, "output_dir": "out", "wandb_project": "mine", "no_wandb": True,
+    "no_4bit": True, "max_prompt_length": 17, "max_completion_length": 19, "logging_steps": 21, "save_steps": 23,
+}  # fmt: skip
+BEYOND = {
+    "data": "rows", "seed": 25, "engine": "vllm", "reward_mode": "gated", "prompts": "short", "worker_max_tokens": 27,
+    "worker_temperature": 0.75,
+}  # fmt: skip
+SFT = {
+    "base_model": "base", "output_dir": "out", "max_seq_len": 29, "batch_size": 3, "grad_accum": 5, "lr": 0.25,
+    "num_epochs": 1.5, "lora_r": 7, "lora_alpha": 9, "seed": 11,
+}  # fmt: skip
+
+
+def flags(values: dict[str, Any]) -> list[str]:
+    texts = {f"--{name.replace('_', '-')}": value for name, value in values.items()}
+    return [
+        word for flag, value in texts.items() for word in ([flag] if value is True else [flag, str(value)])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "passed"),
+    [
+        (
+            "train-planner", flags({**GRPO, **BEYOND, "filter_groups": True}),
+            [TrainingArgs(**GRPO), Beyond(**BEYOND, filter_zero_variance="correctness")],
+        ),
+        ("train-sft-planner", flags({**SFT, "dataset_name": "rows"}), [SftArgs(**SFT, dataset="rows")]),
+    ],
+    ids=["grpo", "sft"],
+)  # fmt: skip
+def test_every_flag_of_a_training_arrives_under_its_name(
+    commands: dict, monkeypatch: pytest.MonkeyPatch, name: str, arguments: list[str], passed: list[Any]
+) -> None:
+    known = {option.opts[0] for option in commands[name].params}
+    assert known == {word for word in arguments if word.startswith("--")}
+    given: list[Any] = []
+    monkeypatch.setattr(planner_folder, name.replace("-", "_"), lambda *parts: given.extend(parts) or {})
+    monkeypatch.setattr(planner_steps, "_revision", lambda: "")
+    commands[name].main(arguments, standalone_mode=False)
+    assert given[:-2] == passed, "the home and the progress come last"
 
 
 @pytest.mark.parametrize(

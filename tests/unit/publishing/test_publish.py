@@ -4,16 +4,19 @@ Wrong if a push takes more than one commit, if the same content is pushed twice,
 repository is public that should not be, or if a failure is not told in a line.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 
+from flows.commands import planner_steps
 from reasoner.errors import PublishError
 from reasoner.hub.publish import publish
 from tests.support.hub_server import TOKEN, Hub, Repository, serve_hub
-from tests.support.tiny_llama import make_model
+from tests.support.tiny_llama import make_adapter, make_model, make_tokenizer
 
 CARD = "---\nlibrary_name: transformers\n---\n\n# A card\n"
 
@@ -101,3 +104,31 @@ def test_failures_are_told_in_a_line(
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(PublishError, match="can't be reached"):
         push(model, tmp_path / "e")
+
+
+def test_merge_and_push_with_ones_own_card_and_never_twice(
+    hub: Hub, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REASONER_HOME", str(tmp_path / "home"))
+    app = typer.Typer()
+    planner_steps.add_to(app)
+    command = typer.main.get_command(app).commands["merge-and-push"]  # type: ignore[attr-defined]
+    adapter = make_adapter(model, tmp_path / "adapter", seed=1)
+    make_tokenizer().save_pretrained(adapter)
+    merged, card = tmp_path / "merged", tmp_path / "card.md"
+    card.write_text(CARD)
+    options = ("--adapter-path", adapter, "--model-card", card, "--local-save-path", merged)
+
+    def call(repo: str, *more: str) -> dict[str, Any]:
+        command.main(["--repo-name", repo, *map(str, options), *more], standalone_mode=False)
+        return dict(json.loads(capsys.readouterr().out)["published"])
+
+    first = call("me/merged", "--private")
+    repository = hub.repositories["me/merged"]
+    assert first["pushed"] and repository.private
+    assert repository.files["README.md"].decode() == CARD
+    weights = (merged / "model.safetensors").read_bytes()
+    assert repository.files["model.safetensors"] == weights != (model / "model.safetensors").read_bytes()
+    assert not call("me/merged", "--private")["pushed"]
+    assert repository.commits == ["initial commit", "Upload by reasoner"]
+    assert call("me/open")["pushed"] and not hub.repositories["me/open"].private

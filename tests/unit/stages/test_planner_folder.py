@@ -91,6 +91,7 @@ def test_the_originals_settings_arrive() -> None:
         found.max_prompt_length == 1024 and found.max_completion_length == 512 and found.max_samples == 1000
     )
     assert not grpo_config(TrainingArgs(no_4bit=True)).load_in_4bit
+    assert grpo_config(TrainingArgs(max_samples=7)).max_samples == 7
     with pytest.raises(UsageError, match="no multiple"):
         grpo_config(TrainingArgs(grad_accum=3))
 
@@ -109,7 +110,7 @@ def test_train_planner_leaves_what_the_original_left(tmp_path: Path, monkeypatch
         base_model=str(base), output_dir=str(out), max_steps=2, batch_size=2, grad_accum=4, num_generations=4, lr=1e-3,
         max_prompt_length=128, max_completion_length=64, save_steps=1, logging_steps=1, independence_weight=0,
     )  # fmt: skip
-    beyond = Beyond(data=str(rows), prompts=prompts, worker_max_tokens=12, revision="abc")
+    beyond = Beyond(data=str(rows), prompts=prompts, worker_max_tokens=12, seed=5, revision="abc")
     seen: list[dict[str, Any]] = []
     done = train_planner(args, beyond, Home(tmp_path / "home"), seen.append)
     assert done["steps"] == 2 and seen[-1]["done"] == 2
@@ -122,5 +123,6 @@ def test_train_planner_leaves_what_the_original_left(tmp_path: Path, monkeypatch
     assert config["base_model"] == str(base) and config["lora_r"] == 16 and config["token_weight"] == 0.2
     assert config["load_in_4bit"] and config["reward_mode"] == "original" and config["revision"] == "abc"
     assert "no WANDB_API_KEY" in (out / "train.log").read_text() and (out / "wandb").is_dir()
+    assert config["seed"] == 5
     again = train_planner(args, beyond, Home(tmp_path / "home"), lambda facts: None)
     assert again["steps"] == 2 and again["metrics"]["resumed_from_step"] == 2

@@ -3,12 +3,16 @@
 import importlib.util
 import json
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reasoner.config import compose
+from reasoner.config.kinds import section_of
+from reasoner.config.multiturn import MultiTurnConfig
+from reasoner.config.planner import PlannerConfig
 from reasoner.config.smart import SmartConfig
 from reasoner.errors import ConfigurationError
 from reasoner.tracking import Histogram, Run, Table, Tracking, mode, secrets, tracked
@@ -19,6 +23,7 @@ KEY = "0123456789abcdef0123456789abcdef01234567"
 TABLE = {
     "held-out": {"epoch 1": {"label": "epoch 1", "accuracy": {"value": 0.5, "low": 0.25}, "invalid": None}}
 }
+SWITCHES = {SmartConfig: "tracking.wandb", PlannerConfig: "wandb.enabled", MultiTurnConfig: "use_wandb"}
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +41,9 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_it_is_off_unless_asked_for(tmp_path: Path) -> None:
     for name in compose.names():
-        if name.startswith("smart-"):
-            assert compose.load(name, [], SmartConfig).tracking.wandb is False
+        section = section_of(name)
+        if section in SWITCHES:
+            assert attrgetter(SWITCHES[section])(compose.load(name, [], section)) is False, name
     assert Tracking.of(False, "mine", "run", tmp_path) is None
     log_tables(None, TABLE, print)
     with tracked(None, print) as run:

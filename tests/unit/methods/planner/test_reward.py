@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 
 from reasoner.config.planner import RewardConfig
 from reasoner.errors import DataError, InfrastructureError
+from reasoner.methods.planner.pipeline import PipelineExecutor
+from reasoner.methods.planner.prompts import load_prompts
 from reasoner.methods.planner.reward import PipelineRewardFunction, Scored, combine, efficiency, mask_groups
 from reasoner.methods.planner.training_args import TrainingArgs
-from tests.unit.methods.planner.world import ATOMIC, Script, executor, split
+from reasoner.methods.planner.worker import FrozenWorker
+from reasoner.records import Sampling
+from tests.unit.methods.planner.world import ATOMIC, Script, executor, render, split
 
 ORIGINAL = RewardConfig(mode="original", filter_zero_variance="none")
 GATED = RewardConfig()
@@ -132,6 +136,48 @@ def _items(outputs: Sequence[str]) -> list:
     from reasoner.methods.planner.pipeline import Planned
 
     return [Planned("p1", QUESTION, o) for o in outputs]
+
+
+def test_every_sample_of_a_worker_counts_in_its_tokens() -> None:
+    answers = iter(["5", "The answer is 5"])
+    function = reward_function(GATED, Script(lambda _: next(answers)), samples=2)
+    plans, _ = function.score(_items([ATOMIC]), ["5"], [10])
+    assert plans[0].worker_tokens == (1 + 4) / 2
+
+
+def test_cut_calls_of_the_worker_are_counted() -> None:
+    logged: dict[str, float] = {}
+    function = reward_function(GATED, Script(right_when_direct, finish="length"))
+    call(function, [ATOMIC, split("ab", "cd")], log_metric=logged.__setitem__)
+    assert logged["planner/truncated_worker_calls"] == 1 + 3
+
+
+def test_a_prompt_without_room_for_an_answer_is_a_cut_call_without_text() -> None:
+    script = Script(right_when_direct)
+    made = FrozenWorker(script, render, load_prompts(), Sampling(), fits=lambda *_: False)
+    plans, results = PipelineRewardFunction(PipelineExecutor(made), GATED, 2).score(
+        _items([ATOMIC]), ["5"], [10]
+    )
+    assert script.batches == [] and (plans[0].truncated_calls, plans[0].correct, results[0].text) == (
+        1,
+        0,
+        "",
+    )
+
+
+@pytest.mark.parametrize(("config", "value"), [(GATED, 1.0), (ORIGINAL, 2.0)], ids=["gated", "original"])
+def test_opposite_parts_are_clipped_where_side_terms_are_gated(config: RewardConfig, value: float) -> None:
+    function = reward_function(config, Script(right_when_direct))
+    function.executor._embed = lambda _: [[1.0], [-1.0]]
+    plans, _ = function.score(_items([split("ab", "cd")]), ["6"], [0])
+    assert plans[0].independence == value
+    assert plans[0].reward == pytest.approx(1 + 0.2 * plans[0].efficiency + 0.3 * value)
+
+
+def test_an_atomic_plan_is_as_independent_as_is_configured() -> None:
+    function = reward_function(RewardConfig(neutral_independence=0.9), Script(right_when_direct))
+    plans, _ = function.score(_items([ATOMIC, split("ab", "cd")]), ["5", "6"], [0, 0])
+    assert [plan.independence for plan in plans] == [0.9, 1.0]
 
 
 def test_unscored_plans_are_masked_and_too_many_stop_the_run() -> None:

@@ -6,6 +6,7 @@ interrupted, if a halved micro-batch changes what is trained, or if a step's rec
 
 import functools
 import json
+import math
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ from reasoner.training.planner import grpo
 from reasoner.training.planner.spec import PlannerGrpoSpec
 from tests.support.sleeping import asleep_through_every_step, never_asleep, watch
 from tests.support.tiny_llama import make_adapter
-from tests.unit.training.planner.planning import learnt_to_plan, make_grpo, problems
+from tests.unit.training.planner.planning import learnt_to_plan, make_grpo, problems, write_prompts
 
 pytestmark = pytest.mark.timeout(600)
 Planner = tuple[Path, None, str]
@@ -113,6 +114,7 @@ def test_steps_change_the_adapter_alone_and_can_be_resumed(planner: Planner, tmp
 
     metrics, examples = read_rows(spec.output / METRICS), read_rows(spec.output / EXAMPLES)
     assert [row["step"] for row in metrics] == [1, 2, 3]
+    assert all(math.isfinite(row["loss"]) for row in [*metrics, *losses])
     for name in ("valid", "correct"):
         assert sum(row[f"planner/{name}"] for row in metrics) > 0, name
     assert not any("time" in key for key in metrics[0])
@@ -205,6 +207,19 @@ def test_the_adapter_is_trained_in_float32_without_the_warm_starts_dropout(
         assert {weight.dtype for weight in trained} == {torch.float32}
 
 
+def test_a_weight_of_the_base_that_would_be_trained_is_refused(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def thawed(*given: Any, _load: Any = trainer.policy) -> Any:
+        model = _load(*given)
+        model.get_input_embeddings().requires_grad_(True)
+        return model
+
+    monkeypatch.setattr(trainer, "policy", thawed)
+    with pytest.raises(TrainingError, match="only the adapter may be trained"):
+        a_trainer(make_grpo(base, None, write_prompts(tmp_path), tmp_path))
+
+
 def a_trainer(spec: PlannerGrpoSpec) -> Any:
     """As the program makes it, without an engine."""
     from reasoner.tracking import tracked
@@ -269,7 +284,7 @@ def test_a_sampled_worker_may_cut_its_distribution(planner: Planner, tmp_path: P
 
 
 def test_a_step_without_a_right_plan_moves_nothing_and_a_start_is_gone_on_from(
-    planner: Planner, tmp_path: Path
+    planner: Planner, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     import torch
 
@@ -279,6 +294,7 @@ def test_a_step_without_a_right_plan_moves_nothing_and_a_start_is_gone_on_from(
     wrong = [Problem.make(p.question, "-1", "pens") for p in problems()]
     spec = make_grpo(base, first.output, prompts, tmp_path / "second", max_steps=1, rows_of=wrong)
     run(spec)
+    assert "All reward functions returned None" not in caplog.text, "TRL would print a question"
     old, new = weights(first.output), weights(spec.output)
     assert old.keys() == new.keys() and all(torch.equal(old[k], new[k]) for k in old)
     row = read_rows(spec.output / METRICS)[0]
@@ -305,6 +321,8 @@ def test_what_cannot_be_trained_is_told_before_anything_starts(planner: Planner,
         run(make_grpo(*planner, tmp_path / "a", max_prompt_length=8))
     with pytest.raises(DataError, match=r"3 training questions .* a step takes 4.* grpo\.grad_accum"):
         run(make_grpo(*planner, tmp_path / "few", rows_of=problems(3)))
+    with pytest.raises(DataError, match="3 training questions"):
+        run(make_grpo(*planner, tmp_path / "chosen", max_samples=3))
     with pytest.raises(ConfigurationError, match="do not fit into the engine's context of 512"):
         run(make_grpo(*planner, tmp_path / "b", max_completion_length=600))
     other = tmp_path / "other"
