@@ -62,7 +62,7 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
     assert facts["sizes"] == {"train": 16, "validation": 4, "test": 4}
     training = {
         "method": "mlmt", "mode": "full-grad", "env_type": "math", "seed": 0, "steps": 2, "exported_step": 2,
-        "chosen_by": "acc_t2", "validations": [{"step": 0, "acc_t1": 0.0, "acc_t2": 0.25, "delta": 0.25}],
+        "chosen_by": "acc_t2", "config": {}, "validations": [{"step": 0, "acc_t1": 0.0, "acc_t2": 0.25, "delta": 0.25}],
     }  # fmt: skip
     (trained / "training.json").write_text(json.dumps(training))
     write_rows(trained / "metrics.jsonl", [{"step": 1, "acc_t1": 0.5}])
