@@ -64,11 +64,8 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         open_environment("math", show_tests="none", workers=1, timeout=60.0) as judge,
     ):
-        base, fields = Path(folder) / "base", signal.LARGER if options.model else {}
-        if options.model:
-            signal.make_ready(base, start=options.model, **signal.READY)
-        else:
-            signal.make_ready(base)
+        ready, fields = (signal.READY, signal.LARGER) if options.model else ({}, {})
+        base = signal.make_ready(Path(folder) / "base", start=options.model, **ready)
         for i, (method, seed, control) in enumerate(plan):
             rows.append(measure(method, seed, control, base, judge, Path(folder) / str(i), fields))
             print(

@@ -58,8 +58,12 @@ class CodeEnvironment:
     def judge(self, answers: Sequence[tuple[Problem, str]]) -> list[Judged]:
         """See `Environment.judge`."""
         items = [item_of(problem, text) for problem, text in answers]
+        return [self._judged(found) for found in self._results(items)]
+
+    def _results(self, items: Sequence[CodeItem]) -> list[CodeVerdict]:
+        """The verdicts on all items, which are run side by side."""
         coming = [self._verdict(item) for item in items]
-        return [self._judged(verdict.result()) for verdict in coming]
+        return [verdict.result() for verdict in coming]
 
     def _verdict(self, item: CodeItem) -> Future[CodeVerdict]:
         """The verdict on an item, known or to come. What failed or is unscored is found anew."""
@@ -81,8 +85,7 @@ class CodeEnvironment:
         if self._shown == 0:
             return [None] * len(answers)
         items = [item_of(problem, text) for problem, text in answers]
-        coming = [self._verdict(replace(item, tests=item.tests[: self._shown])) for item in items]
-        found = [verdict.result() for verdict in coming]
+        found = self._results([replace(item, tests=item.tests[: self._shown]) for item in items])
         return [None if f.verdict.outcome == "unscored" else _first_failure(f) for f in found]
 
     def reveals(self, texts: Sequence[tuple[Problem, str]]) -> list[bool]:

@@ -116,7 +116,7 @@ def _learnt_turns(config: MultiTurnConfig) -> float:
     if config.method == "mlmt":
         cycle = [mlmt.active(step, config.ratio) for step in range(sum(config.ratio))]
     of_solver = 2.0 * config.train_solver
-    of_feedback = float(config.guided) + float(config.method == "mlmt" and config.value_reaches_feedback)
+    of_feedback = float(config.guided) + float(config.value_reaches_feedback)
     return sum(of_solver * solver + of_feedback * feedback for solver, feedback in cycle) / len(cycle)
 
 

@@ -53,16 +53,13 @@ def choose_targets(
     unsolved = too_many = 0
     for group in groups.values():
         best: dict[str, Target] = {}
-        solved = False
         for episode in sorted(group, key=_rank):
-            if episode.plan is None or not episode.verdict.correct:
-                continue
-            solved = True
-            if len(episode.plan.subproblems) <= max_subproblems:
-                text = episode.plan.to_json()
+            plan = episode.plan
+            if plan is not None and episode.verdict.correct and len(plan.subproblems) <= max_subproblems:
                 best.setdefault(
-                    text, Target(episode.problem_id, episode.question, episode.plan, episode.worker_tokens)
+                    plan.to_json(), Target(episode.problem_id, episode.question, plan, episode.worker_tokens)
                 )
+        solved = any(episode.plan is not None and episode.verdict.correct for episode in group)
         unsolved += not solved
         too_many += solved and not best
         chosen.extend(list(best.values())[:keep])

@@ -21,9 +21,8 @@ def tokenizer() -> Any:
     return make_tokenizer()
 
 
-@pytest.fixture
-def processes() -> Any:
-    """One process on the CPU."""
+def one_process(precision: str = "no") -> Any:
+    """One process on the CPU, in the accelerator's mixed precision of that name."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, PartialState
 
@@ -31,7 +30,12 @@ def processes() -> Any:
 
     AcceleratorState._reset_state(True)
     PartialState._reset_state()
-    return Processes(Accelerator(cpu=True, mixed_precision="no"))
+    return Processes(Accelerator(cpu=True, mixed_precision=precision))
+
+
+@pytest.fixture
+def processes() -> Any:
+    return one_process()
 
 
 def config(**fields: Any) -> MultiTurnConfig:

