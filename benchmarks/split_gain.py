@@ -1,0 +1,114 @@
+"""Can a question tell whether splitting it helps? An upper bound, roughly, for a planner that decides nothing else.
+
+    python benchmarks/split_gain.py TRAIN TEST [--out build/split_gain.json]
+
+TRAIN and TEST are folders of the stages `plan-arms train` and `plan-arms eval-NAME` of a planner's run, with
+runs-atomic.jsonl and runs-decomposed.jsonl (or .jsonl.gz, as benchmarks/card/collect.py leaves them). What splitting
+gains on a question is 1 where the split run alone is right, −1 where the whole one alone is, else 0. Ridge regression
+and boosted trees learn it from TRAIN's questions (their sentence embedding, their length, their numbers); the threshold
+from which on they split is the best one in ten-fold cross-validation. Said are, for TEST: how many are split, what is
+gained by it, the correlation of forecast and gain, and what the best threshold, chosen on TEST itself, would gain.
+"""
+
+import argparse
+import gzip
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+Embed = Callable[[Sequence[str]], list[list[float]]]
+FOLDS = 10
+
+
+def read(folder: Path, name: str) -> dict[str, tuple[str, int]]:
+    """Question and whether it was answered rightly, by problem; unscored runs are left out."""
+    from reasoner.methods.planner.episodes import episode_of
+
+    path = folder / f"runs-{name}.jsonl"
+    packed = Path(f"{path}.gz")
+    text = path.read_text() if path.is_file() else gzip.decompress(packed.read_bytes()).decode()
+    rows = [json.loads(line) for line in text.splitlines()]
+    judged = [(row["question"], episode_of(row)) for row in rows]
+    return {e.problem_id: (question, int(e.verdict.correct)) for question, e in judged if e.scored}
+
+
+def gains(folder: Path) -> tuple[list[str], list[int], list[int]]:
+    """Questions, and whether each was solved whole and split."""
+    whole, split = read(folder, "atomic"), read(folder, "decomposed")
+    both = [name for name in whole if name in split]
+    return [whole[n][0] for n in both], [whole[n][1] for n in both], [split[n][1] for n in both]
+
+
+def shape(question: str) -> list[float]:
+    """Words, numbers, sentences and letters."""
+    return [len(question.split()), len(re.findall(r"\d+", question)), question.count("."), len(question)]
+
+
+def measure(
+    train: tuple[Sequence[str], Sequence[int]], test: tuple[Sequence[str], Sequence[int]], embed: Embed
+) -> dict[str, dict[str, float]]:
+    """Forecasts of the gain by model, learnt from `train` (questions, gains in −1, 0, 1), on `test`."""
+    import numpy as np
+    from sklearn.ensemble import GradientBoostingRegressor
+    from sklearn.linear_model import RidgeCV
+    from sklearn.model_selection import cross_val_predict
+
+    (questions, y), (asked, truth) = (
+        (np.hstack([np.array([shape(q) for q in texts]), np.array(embed(texts))]), np.array(found, float))
+        for texts, found in (train, test)
+    )
+    middle, spread = questions.mean(0), questions.std(0) + 1e-9
+    questions, asked = (questions - middle) / spread, (asked - middle) / spread
+    models = {
+        "ridge": RidgeCV(np.logspace(0, 5, 12)),
+        "boosted trees": GradientBoostingRegressor(
+            n_estimators=60, max_depth=2, subsample=0.7, random_state=0
+        ),
+    }
+    result = {}
+    for name, model in models.items():
+        held_out = cross_val_predict(model, questions, y, cv=FOLDS)
+        steps = np.quantile(held_out, np.linspace(0.0, 1.0, 101))
+        threshold = max(steps, key=lambda t: (y[held_out > t].sum(), t))
+        forecast = model.fit(questions, y).predict(asked)
+        best = max(truth[forecast > t].sum() for t in np.quantile(forecast, np.linspace(0.0, 1.0, 101)))
+        result[name] = {
+            "split": int((forecast > threshold).sum()), "gained": int(truth[forecast > threshold].sum()),
+            "correlation": round(float(np.corrcoef(forecast, truth)[0, 1]), 3), "gained_at_best": int(best),
+        }  # fmt: skip
+    return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("train", type=Path)
+    parser.add_argument("test", type=Path)
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "split_gain.json")
+    given = parser.parse_args()
+    from reasoner.methods.planner.independence import SentenceEmbedder
+
+    found: dict[str, Any] = {}
+    pairs = []
+    for name, folder in (("train", given.train), ("test", given.test)):
+        questions, whole, split = gains(folder)
+        pairs.append((questions, [s - w for w, s in zip(whole, split, strict=True)]))
+        n = len(questions)
+        found[name] = {
+            "n": n, "whole": sum(whole) / n, "split": sum(split) / n,
+            "split_alone": pairs[-1][1].count(1) / n, "whole_alone": pairs[-1][1].count(-1) / n,
+        }  # fmt: skip
+    found["forecasts"] = measure(pairs[0], pairs[1], SentenceEmbedder())
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
