@@ -68,6 +68,7 @@ def _multi_turn_flow() -> Any:
 def _show_multi_turn(report: ArtifactRef, folder: Path, seconds: float) -> None:
     """Both turns before and after, then where things are."""
     from flows.commands.listing import show_places
+    from reasoner.report import second_looks
     from reasoner.store import open_ref
 
     facts = json.loads((open_ref(report) / "report.json").read_text())
@@ -77,6 +78,9 @@ def _show_multi_turn(report: ArtifactRef, folder: Path, seconds: float) -> None:
             f"{row['label']:10} turn 1 {two['acc_t1']['k']}/{two['n']}, turn 2 {two['acc_t2']['k']}/{two['n']}, "
             f"Δ {two['delta']:+.3f} ({two['delta_low']:+.3f} to {two['delta_high']:+.3f})"
         )
+    for label, row in facts.get("second_looks", {}).items():
+        if row["cut"]:
+            print(second_looks.sentence(label, row))
     show_places(folder, seconds)
 
 

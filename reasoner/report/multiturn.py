@@ -8,7 +8,7 @@ from typing import Any
 from reasoner.methods.multiturn.episode import Episode
 from reasoner.methods.multiturn.metrics import reward_at, trained_turn
 from reasoner.report import contamination as overlap
-from reasoner.report import criterion
+from reasoner.report import criterion, second_looks
 from reasoner.report import independent as equal
 from reasoner.report.markdown import escaped, table_row
 from reasoner.report.words import p_value
@@ -51,7 +51,7 @@ def write(
         _row("untrained", _json(baseline / "evaluation.json")),
         _row("trained", _json(final / "evaluation.json")),
     ]
-    main = _episodes(final)
+    main, untrained = _episodes(final), _episodes(baseline)
     compared = {
         name: _row(name, _json(folder / "evaluation.json")) | against(main, _episodes(folder), SECOND)
         for name, folder in controls.items()
@@ -65,7 +65,10 @@ def write(
         "env_type": training["env_type"], "show_error": training["config"].get("show_error", "none"),
         "seed": training["seed"], "steps": training["steps"],
         "exported_step": training["exported_step"], "chosen_by": training["chosen_by"], "rows": rows,
-        "trained_turn": turn, "trained_against_untrained": against(main, _episodes(baseline), turn),
+        "trained_turn": turn, "trained_against_untrained": against(main, untrained, turn),
+        "second_looks": {
+            row["label"]: second_looks.measure(of) for row, of in zip(rows, (untrained, main), strict=True)
+        },
         "controls": compared, "independent": independent,
         "validations": training["validations"], "left_out": read_rows(problems / "left-out.jsonl"),
         "iterations": list(iter_rows(trained / "metrics.jsonl")) if (trained / "metrics.jsonl").is_file() else [],
@@ -99,6 +102,7 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
         f"right for the trained policy alone, {row['only_control']} for the untrained; McNemar's exact p "
         f"{p_value(row['p'])}.", "",
     ]  # fmt: skip
+    found += [f"- {second_looks.sentence(label, row)}" for label, row in facts["second_looks"].items()] + [""]
     if "criterion" in facts:
         found += [criterion.sentence(facts["criterion"]), ""]
     found += controls_section(facts)

@@ -10,7 +10,7 @@ from reasoner.errors import ReasonerError
 from reasoner.methods.multiturn.episode import Episode, Turn
 from reasoner.methods.multiturn.metrics import trained_turn
 from reasoner.prompts.turns import load_turns
-from reasoner.report import independent
+from reasoner.report import independent, second_looks
 from reasoner.report.html.charts import line_chart
 from reasoner.report.html.prompts import MARK, PLAIN
 from reasoner.report.html.sections import Measured, Page
@@ -68,6 +68,11 @@ def gather(source: RunSource, page: Page, collection: Collection, chat: bool) ->
         stages[label] = _add_all(collection, page, found[label], label, "test", prompt)
     if FINAL in stages and BASELINE in stages:
         collection.add_flips("test", {name: stages[name] for name in (BASELINE, FINAL)})
+    turns.sentences += [
+        second_looks.sentence(label.capitalize(), second_looks.measure(found[label]))
+        for label in (BASELINE, FINAL)
+        if label in found
+    ]
     turn = trained_turn(str(source.config.get("method", "")))
     _compare(turns, found, turn)
     if INDEPENDENT in found:

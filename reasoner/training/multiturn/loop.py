@@ -32,6 +32,8 @@ from reasoner.training.multiturn.parts import Learned
 from reasoner.training.multiturn.sampling import Sampler
 from reasoner.training.multiturn.scoring import Processes
 
+MANY_CUT = 0.1
+"""The share of cut first attempts in a validation from which on the log warns."""
 METRICS, TIMES, EPISODES, VALIDATIONS = "metrics.jsonl", "times.jsonl", "episodes", "validations"
 KEPT_CHECKPOINTS = 2
 
@@ -177,8 +179,14 @@ class Loop:
         self._say(
             f"iteration {self.state.step}: validation turn 1 {found['acc_t1']:.3f}{second} (N={len(episodes)})"
         )
+        if (cut := found["attempt_cut"]) > MANY_CUT:
+            self._say(
+                f"warning: {cut:.0%} of the first attempts are cut at max_tokens={self.config.max_tokens}; after a cut "
+                "attempt a second turn learns to guess its answer: raise max_tokens"
+            )
         if self.processes.first:
-            shown = {f"validation_{k}": v for k, v in found.items() if k in ("acc_t1", "acc_t2", "delta")}
+            keys = ("acc_t1", "acc_t2", "delta", "attempt_cut")
+            shown = {f"validation_{k}": v for k, v in found.items() if k in keys}
             self.report(done=self.state.step, total=self.config.steps, step=self.state.step, **shown)
 
     def _checkpoint(self) -> None:

@@ -1,0 +1,57 @@
+"""Where a second turn's difference comes from: first attempts cut at the token limit, or ones that came to their end.
+
+A second turn that follows a cut attempt has seen the attempt's text and has new tokens to answer with, so it can be
+right more often without correcting anything. Only where attempts came to their end is Δ a second look.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reasoner.methods.multiturn.episode import Episode
+from reasoner.methods.multiturn.metrics import two_turns
+
+
+def measure(episodes: Sequence[Episode]) -> dict[str, Any]:
+    """Both turns of the scored episodes whose attempt came to its end, and what the cut ones add.
+
+    `cut` of `n` attempts ended at the limit, and `mended_cut` of the `mended` problems are among them; `whole` is a row
+    of `TwoTurns` over the others, of which the second turn answers `changed` otherwise. `from_cut`: Δ is above 0 over
+    all, and not over `whole`. Raises UsageError for a single-turn episode.
+    """
+    scored = [e for e in episodes if e.scored]
+    whole = [e for e in scored if e.attempt.finish != "length"]
+    everything, ended = two_turns(scored), two_turns(whole)
+    return {
+        "n": len(scored), "cut": len(scored) - len(whole),
+        "mended": everything.i_to_c, "mended_cut": everything.i_to_c - ended.i_to_c,
+        "whole": ended.to_row(), "changed": sum(_answer(e, 1) != _answer(e, 2) for e in whole),
+        "from_cut": everything.delta_low > 0 >= ended.delta_low,
+    }  # fmt: skip
+
+
+def sentence(label: str, found: Mapping[str, Any]) -> str:
+    """What was measured, of the policy that `label` names."""
+    two = found["whole"]
+    cut = ""
+    if found["cut"]:
+        cut = (
+            f"{found['cut']} of {found['n']} first attempts were cut at the token limit, and "
+            f"{found['mended_cut']} of the {found['mended']} problems that turn 2 mends are among them. "
+        )
+    said = (
+        f"{label}: {cut}Where the attempt came to its end (N={two['n']}), turn 2 gives another answer to "
+        f"{found['changed']}"
+    )
+    if found["cut"] and two["n"]:
+        said += (
+            f": turn 1 {two['acc_t1']['value']:.3f}, turn 2 {two['acc_t2']['value']:.3f}, Δ {two['delta']:+.3f} "
+            f"({two['delta_low']:+.3f} to {two['delta_high']:+.3f}), {two['i_to_c']} mended, {two['c_to_i']} spoilt"
+        )
+    if found["from_cut"]:
+        said += ". Δ is that of cut attempts, no self-correction is shown: raise max_tokens"
+    return f"{said}."
+
+
+def _answer(episode: Episode, turn: int) -> str | None:
+    given = episode.attempt if turn == 1 else episode.refinement
+    return given.judged.verdict.extracted if given is not None and given.judged is not None else None

@@ -1,0 +1,64 @@
+"""What a second turn adds: after attempts that were cut at the token limit, and after those that came to their end."""
+
+from dataclasses import replace
+
+import pytest
+
+from reasoner.methods.multiturn.episode import Episode, Judged
+from reasoner.records import Outcome, Verdict
+from reasoner.report import second_looks
+from tests.unit.methods.multiturn.making import episode
+
+
+def looked(
+    problem: str, r1: int, r2: int, answers: tuple[str, str] = ("1", "1"), cut: bool = False
+) -> Episode:
+    """An episode whose turns give these answers."""
+    made = episode(problem, 0, r1, r2)
+    assert made.refinement is not None
+
+    def judged(reward: int, answer: str) -> Judged:
+        return Judged(Verdict(Outcome.CORRECT if reward else Outcome.INCORRECT, "test", answer))
+
+    first = replace(made.attempt, judged=judged(r1, answers[0]), finish="length" if cut else "stop")
+    return replace(made, attempt=first, refinement=replace(made.refinement, judged=judged(r2, answers[1])))
+
+
+def test_a_difference_that_cut_attempts_make_is_told_from_self_correction() -> None:
+    cut = [looked(f"c{i}", 0, int(i < 20), ("", "7"), cut=True) for i in range(40)]
+    whole = [looked(f"w{i}", int(i < 30), int(i < 30)) for i in range(60)]
+    found = second_looks.measure(cut + whole)
+    assert (found["n"], found["cut"], found["mended"], found["mended_cut"]) == (100, 40, 20, 20)
+    assert found["whole"]["n"] == 60 and found["whole"]["delta"] == 0.0 and found["changed"] == 0
+    assert found["from_cut"] is True
+    said = second_looks.sentence("trained", found)
+    assert "40 of 100 first attempts were cut" in said and "20 of the 20 problems" in said
+    assert "turn 1 0.500, turn 2 0.500, Δ +0.000" in said and said.endswith("raise max_tokens.")
+
+
+def test_attempts_that_came_to_their_end_and_are_mended_are_self_correction() -> None:
+    cut = [looked(f"c{i}", 0, 0, cut=True) for i in range(10)]
+    whole = [looked(f"w{i}", 0, int(i < 20), ("1", "2")) for i in range(60)]
+    found = second_looks.measure(cut + whole)
+    assert found["from_cut"] is False and found["mended_cut"] == 0
+    assert found["changed"] == 60 and found["whole"]["i_to_c"] == 20
+    assert "raise max_tokens" not in second_looks.sentence("trained", found)
+
+
+def test_without_a_cut_attempt_only_changed_answers_are_told() -> None:
+    found = second_looks.measure([looked("a", 1, 1), looked("b", 0, 1, ("1", "2"))])
+    assert second_looks.sentence("trained", found) == (
+        "trained: Where the attempt came to its end (N=2), turn 2 gives another answer to 1."
+    )
+
+
+def test_unscored_episodes_are_left_out_and_all_may_be_cut() -> None:
+    found = second_looks.measure([episode("a", 0, -1, 1), looked("b", 0, 1, cut=True)])
+    assert (found["n"], found["cut"], found["whole"]["n"]) == (1, 1, 0)
+    assert "(N=0), turn 2 gives another answer to 0." in second_looks.sentence("trained", found)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_no_difference_is_never_put_down_to_cut_attempts(cut: bool) -> None:
+    found = second_looks.measure([looked(f"p{i}", 0, 0, cut=cut) for i in range(50)])
+    assert found["from_cut"] is False
