@@ -79,7 +79,7 @@ def train(scene: Scene, arguments: Arguments) -> Estimate:
     turn = PROMPT + config.max_tokens * FILLED
     episodes = config.steps * config.rollout_size
     learns, seen = episodes * _learnt_turns(config), episodes * 2 * (2 + config.guided - archer)
-    if config.method == "mlmt":
+    if config.uses_value:
         seen += episodes
     longest = PROMPT + 2 * config.max_tokens
     rows, most, smaller = _micro_batch(config, turn, longest)

@@ -68,3 +68,10 @@ def test_archers_rollouts_are_attempts_alone() -> None:
         "actor_epochs": 1,
     }
     assert training(archer).new_tokens < 0.75 * training(SCORE).new_tokens
+
+
+def test_a_value_that_is_not_needed_is_not_read() -> None:
+    """With rloo and no shaping nothing asks V; its pass over the states costs seconds and no learning."""
+    none = {**MLMT, "stop_value_gradients": True, "baseline": "rloo", "value_coef": 0.0}
+    read, unread = training({**none, "value_coef": 0.1}), training(none)
+    assert unread.seconds < read.seconds and unread.trained_tokens == read.trained_tokens
