@@ -45,6 +45,13 @@ training step of 8 records, 14.5 instead of 16 s for 150 answers of vLLM (single
 """
 
 
+SHORT_WAIT = {"GOMP_SPINCOUNT": "1000"}
+"""How long a thread of libgomp, which torch computes with on a processor, spins before it sleeps.
+
+Unset, threads spin for milliseconds at every barrier and keep the cores from whatever runs beside them. Two
+computations on two cores took 1.5 times as long without it (benchmarks/waiting.py), two trainings over three times
+(docs/results/LOG.md, 2026-11-30); one alone takes up to 6 % longer with it.
+"""
 FEW_THREADS = 8
 """Threads of a process beside a card, where nobody set OMP_NUM_THREADS.
 
@@ -54,11 +61,15 @@ that four runs shared, each of them had 64, and they waited for each other (docs
 
 
 def compute_environment() -> dict[str, str]:
-    """Environment of a child that computes: `KEPT_MEMORY` where the CPU does it, `FEW_THREADS` beside a card."""
+    """Environment of a child that computes: `KEPT_MEMORY` and `SHORT_WAIT` on a processor, `FEW_THREADS` beside a card.
+
+    How threads wait stays as the user said it.
+    """
     if has_nvidia():
         few = min(FEW_THREADS, os.cpu_count() or 1)
         return {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(few)}
-    return dict(KEPT_MEMORY)
+    said = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys()
+    return {**KEPT_MEMORY, **({} if said else SHORT_WAIT)}
 
 
 def has_nvidia() -> bool:

@@ -18,5 +18,12 @@ def test_beside_a_card_a_child_has_few_threads_unless_somebody_said_how_many(
     assert hardware.compute_environment() == {"OMP_NUM_THREADS": "2"}
     monkeypatch.setenv("OMP_NUM_THREADS", "32")
     assert hardware.compute_environment() == {}, "what the user said reaches the child by itself"
+
+
+def test_on_a_processor_threads_wait_as_the_user_said_else_shortly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "has_nvidia", lambda: False)
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    assert hardware.compute_environment() == hardware.KEPT_MEMORY | {"GOMP_SPINCOUNT": "1000"}
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     assert hardware.compute_environment() == hardware.KEPT_MEMORY
