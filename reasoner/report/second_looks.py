@@ -31,25 +31,27 @@ def measure(episodes: Sequence[Episode]) -> dict[str, Any]:
 
 def sentence(label: str, found: Mapping[str, Any]) -> str:
     """What was measured, of the policy that `label` names."""
-    two = found["whole"]
-    cut = ""
+    two, said = found["whole"], [f"{label}:"]
     if found["cut"]:
-        cut = (
-            f"{found['cut']} of {found['n']} first attempts were cut at the token limit, and "
-            f"{found['mended_cut']} of the {found['mended']} problems that turn 2 mends are among them. "
+        said.append(f"{found['cut']} of {found['n']} first attempts were cut at the token limit")
+        if found["mended"]:
+            said.append(
+                f"and {found['mended_cut']} of the {found['mended']} problems that turn 2 mends are among them"
+            )
+        said[-1] += "."
+    if two["n"]:
+        said.append(
+            f"Where the attempt came to its end (N={two['n']}), turn 2 gives another answer to {found['changed']}"
         )
-    said = (
-        f"{label}: {cut}Where the attempt came to its end (N={two['n']}), turn 2 gives another answer to "
-        f"{found['changed']}"
-    )
-    if found["cut"] and two["n"]:
-        said += (
-            f": turn 1 {two['acc_t1']['value']:.3f}, turn 2 {two['acc_t2']['value']:.3f}, Δ {two['delta']:+.3f} "
-            f"({two['delta_low']:+.3f} to {two['delta_high']:+.3f}), {two['i_to_c']} mended, {two['c_to_i']} spoilt"
-        )
+        if found["cut"]:
+            said[-1] += (
+                f": turn 1 {two['acc_t1']['value']:.3f}, turn 2 {two['acc_t2']['value']:.3f}, Δ {two['delta']:+.3f} "
+                f"({two['delta_low']:+.3f} to {two['delta_high']:+.3f}), {two['i_to_c']} mended, {two['c_to_i']} spoilt"
+            )
+        said[-1] += "."
     if found["from_cut"]:
-        said += ". Δ is that of cut attempts, no self-correction is shown: raise max_tokens"
-    return f"{said}."
+        said.append("Δ is that of cut attempts, no self-correction is shown: raise max_tokens.")
+    return " ".join(said)
 
 
 def _answer(episode: Episode, turn: int) -> str | None:

@@ -378,8 +378,13 @@ class Runs:
 
     # multi-turn
 
-    def multiturn(self, count: int = 8, *, pipeline: str = "mlmt-math", independent: bool = False) -> Path:
-        """Untrained and trained pair, a control or two, training episodes and validations."""
+    def multiturn(
+        self, count: int = 8, *, pipeline: str = "mlmt-math", independent: bool = False, moved: bool = True
+    ) -> Path:
+        """Untrained and trained pair, a control or two, training episodes and validations.
+
+        Not `moved`, the trained pair answers as the untrained one: one artifact is both evaluations.
+        """
         config = load(pipeline, [], MultiTurnConfig)
         rows = problems(count, "test", self.hostile)
         asked = self.put(
@@ -391,8 +396,10 @@ class Runs:
         )
         given = {"problems": asked.to_row(), "config": config.measured().model_dump(mode="json")}
 
-        def measure(stage: str, label: str, step: int, more: dict[str, Any]) -> ArtifactRef:
-            made = [self._episode(p, i, step) for i, p in enumerate(rows)]
+        def answers(step: int) -> list[Episode]:
+            return [self._episode(p, i, step) for i, p in enumerate(rows)]
+
+        def measure(stage: str, label: str, made: list[Episode], more: dict[str, Any]) -> ArtifactRef:
             facts = {"two_turns": two_turns(made).to_row(), "signals": rollout_metrics(made)}
             return self.put(
                 "evaluation",
@@ -402,8 +409,9 @@ class Runs:
                 {"episodes.jsonl": [e.to_row() for e in made], "evaluation.json": facts},
             )
 
-        baseline = measure("multiturn-evaluate", "baseline", 0, {"trained": None})
-        first = [self._episode(p, i, 1) for i, p in enumerate(rows)]
+        untrained = answers(0)
+        baseline = measure("multiturn-evaluate", "baseline", untrained, {"trained": None})
+        first = answers(1)
         metrics = [{"step": i, "acc_t1": 0.1 * i, "acc_t2": 0.15 * i, "delta": 0.05 * i} for i in range(1, 6)]
         trained = self.put(
             "policies",
@@ -416,11 +424,12 @@ class Runs:
                 "episodes/00001.jsonl": [e.to_row() for e in first],
             },
         )
-        final = measure("multiturn-evaluate", "trained", 2, {"trained": trained.to_row()})
+        last = answers(2) if moved else untrained
+        final = measure("multiturn-evaluate", "trained", last, {"trained": trained.to_row()})
         control = measure(
             "multiturn-control",
             "empty",
-            1,
+            answers(1),
             {"trained": trained.to_row(), "main": final.to_row(), "name": "empty"},
         )
         names, controls = ["empty"], [control]

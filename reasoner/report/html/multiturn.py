@@ -10,12 +10,13 @@ from reasoner.errors import ReasonerError
 from reasoner.methods.multiturn.episode import Episode, Turn
 from reasoner.methods.multiturn.metrics import trained_turn
 from reasoner.prompts.turns import load_turns
+from reasoner.records import ArtifactRef
 from reasoner.report import independent, second_looks
 from reasoner.report.html.charts import line_chart
 from reasoner.report.html.prompts import MARK, PLAIN
 from reasoner.report.html.sections import Measured, Page
 from reasoner.report.html.smart import read_problems
-from reasoner.report.html.sources import RunSource
+from reasoner.report.html.sources import Artifact, RunSource
 from reasoner.report.html.trajectories import Collection, Prompt, Trajectory
 from reasoner.report.multiturn import MEANING, SIGNALS, against
 from reasoner.statistics import Estimate, estimate
@@ -91,6 +92,25 @@ def gather(source: RunSource, page: Page, collection: Collection, chat: bool) ->
 
 def _evaluations(source: RunSource) -> Iterator[tuple[str, Path]]:
     """Label and folder of every evaluation, the untrained and the trained pair first."""
+    reports = source.of("multiturn-report")
+    named = _reported(reports[-1]) if reports else _made(source)
+    rank = {BASELINE: 0, FINAL: 1}
+    for label, ref in sorted(named, key=lambda pair: (rank.get(pair[0], 2), pair[0])):
+        folder = source.open(ref)
+        if folder is not None:
+            yield label, folder
+
+
+def _reported(report: Artifact) -> list[tuple[str, ArtifactRef]]:
+    """What the run's report was made from; equal evaluations are one artifact, which may be several of these."""
+    given = report.arguments
+    named = [(BASELINE, given["baseline"]), (FINAL, given["final"])]
+    named += zip(given.get("names", []), given.get("controls", []), strict=True)
+    return [(str(label), ArtifactRef.from_row(row)) for label, row in named]
+
+
+def _made(source: RunSource) -> list[tuple[str, ArtifactRef]]:
+    """What there is of a run without a report."""
     named = []
     for artifact in source.of("multiturn-evaluate", "multiturn-control"):
         arguments = artifact.arguments
@@ -98,11 +118,8 @@ def _evaluations(source: RunSource) -> Iterator[tuple[str, Path]]:
             label = str(arguments.get("name"))
         else:
             label = FINAL if arguments.get("trained") else BASELINE
-        folder = source.open(artifact.ref)
-        if folder is not None:
-            named.append((label, folder))
-    rank = {BASELINE: 0, FINAL: 1}
-    yield from sorted(named, key=lambda pair: (rank.get(pair[0], 2), pair[0]))
+        named.append((label, artifact.ref))
+    return named
 
 
 def _prompt(source: RunSource, collection: Collection) -> int | None:

@@ -55,7 +55,10 @@ def test_without_a_cut_attempt_only_changed_answers_are_told() -> None:
 def test_unscored_episodes_are_left_out_and_all_may_be_cut() -> None:
     found = second_looks.measure([episode("a", 0, -1, 1), looked("b", 0, 1, cut=True)])
     assert (found["n"], found["cut"], found["whole"]["n"]) == (1, 1, 0)
-    assert "(N=0), turn 2 gives another answer to 0." in second_looks.sentence("trained", found)
+    assert second_looks.sentence("trained", found) == (
+        "trained: 1 of 1 first attempts were cut at the token limit and 1 of the 1 problems that turn 2 mends are "
+        "among them."
+    )
 
 
 @pytest.mark.parametrize("cut", [True, False])

@@ -182,6 +182,20 @@ def test_a_multi_turn_run_has_every_turn_and_the_paired_tests(home: Path) -> Non
     assert "Accuracy of training episodes" in [c.title for c in page.charts]
 
 
+def test_a_trained_pair_that_answers_as_the_untrained_one_has_its_row(home: Path) -> None:
+    page, collection = build(Runs(home).multiturn(8, moved=False), Home(home))
+    assert [row["label"] for row in page.turns.rows] == ["untrained", "trained", "empty"]
+    assert Counter(r.arm for r in collection.rows)["trained"] == 8
+    assert any("trained against untrained: 0 right for the trained" in s for s in page.turns.sentences)
+
+
+def test_what_second_turns_change_is_told_of_both_pairs(home: Path) -> None:
+    page, collection = build(Runs(home).multiturn(8), Home(home))
+    told = [s for s in page.turns.sentences if "came to its end (N=8)" in s]
+    assert [s.split(":")[0] for s in told] == ["Untrained", "Trained"]
+    assert told[1] in unescape(render(page, collection))
+
+
 def test_archer_is_compared_on_the_turn_that_it_trains(home: Path) -> None:
     page, _ = build(Runs(home).multiturn(8, pipeline="archer-math"), Home(home))
     assert any(
