@@ -3,11 +3,13 @@
     python benchmarks/split_gain.py TRAIN TEST [--out build/split_gain.json]
 
 TRAIN and TEST are folders of the stages `plan-arms train` and `plan-arms eval-NAME` of a planner's run, with
-runs-atomic.jsonl and runs-decomposed.jsonl (or .jsonl.gz, as benchmarks/card/collect.py leaves them). What splitting
-gains on a question is 1 where the split run alone is right, −1 where the whole one alone is, else 0. Ridge regression
-and boosted trees learn it from TRAIN's questions (their sentence embedding, their length, their numbers); the threshold
-from which on they split is the best one in ten-fold cross-validation. Said are, for TEST: how many are split, what is
-gained by it, the correlation of forecast and gain, and what the best threshold, chosen on TEST itself, would gain.
+runs-atomic.jsonl and runs-decomposed.jsonl (or .jsonl.gz, as benchmarks/card/collect.py leaves them). The plans of the
+first are the base's, those of the second the trained planner's; questions whose split plan is invalid are counted and
+left out. What splitting gains on a question is 1 where the split run alone is right, −1 where the whole one alone is,
+else 0. Ridge regression and boosted trees learn it from TRAIN's questions (their sentence embedding, their length,
+their numbers); the threshold from which on they split is the best one in ten-fold cross-validation. Said are, for TEST:
+how many are split, what is gained by it, the correlation of forecast and gain, and what the best threshold, chosen on
+TEST itself, would gain.
 """
 
 import argparse
@@ -26,8 +28,8 @@ Embed = Callable[[Sequence[str]], list[list[float]]]
 FOLDS = 10
 
 
-def read(folder: Path, name: str) -> dict[str, tuple[str, int]]:
-    """Question and whether it was answered rightly, by problem; unscored runs are left out."""
+def read(folder: Path, name: str) -> dict[str, tuple[str, int | None]]:
+    """Question and whether it was answered rightly, None without a valid plan; unscored runs are left out."""
     from reasoner.methods.planner.episodes import episode_of
 
     path = folder / f"runs-{name}.jsonl"
@@ -35,19 +37,35 @@ def read(folder: Path, name: str) -> dict[str, tuple[str, int]]:
     text = path.read_text() if path.is_file() else gzip.decompress(packed.read_bytes()).decode()
     rows = [json.loads(line) for line in text.splitlines()]
     judged = [(row["question"], episode_of(row)) for row in rows]
-    return {e.problem_id: (question, int(e.verdict.correct)) for question, e in judged if e.scored}
+    return {
+        e.problem_id: (question, int(e.verdict.correct) if e.plan is not None else None)
+        for question, e in judged
+        if e.scored or e.plan is None
+    }
 
 
-def gains(folder: Path) -> tuple[list[str], list[int], list[int]]:
-    """Questions, and whether each was solved whole and split."""
+def gains(folder: Path) -> tuple[list[str], list[int], list[int], int]:
+    """Questions, whether each was solved whole and split, and how many had no valid split plan."""
     whole, split = read(folder, "atomic"), read(folder, "decomposed")
-    both = [name for name in whole if name in split]
-    return [whole[n][0] for n in both], [whole[n][1] for n in both], [split[n][1] for n in both]
+    both = [(question, one, split[n][1]) for n, (question, one) in whole.items() if n in split]
+    valid = [(question, one, two) for question, one, two in both if one is not None and two is not None]
+    return (
+        [q for q, *_ in valid],
+        [one for _, one, _ in valid],
+        [two for *_, two in valid],
+        len(both) - len(valid),
+    )
 
 
 def shape(question: str) -> list[float]:
     """Words, numbers, sentences and letters."""
     return [len(question.split()), len(re.findall(r"\d+", question)), question.count("."), len(question)]
+
+
+def thresholds(forecasts: Any) -> list[float]:
+    """Every place to cut the forecasts, from splitting all to splitting none."""
+    found = sorted(set(forecasts.tolist()))
+    return [found[0] - 1.0, *found]
 
 
 def measure(
@@ -74,10 +92,9 @@ def measure(
     result = {}
     for name, model in models.items():
         held_out = cross_val_predict(model, questions, y, cv=FOLDS)
-        steps = np.quantile(held_out, np.linspace(0.0, 1.0, 101))
-        threshold = max(steps, key=lambda t: (y[held_out > t].sum(), t))
+        threshold = max(thresholds(held_out), key=lambda t: (y[held_out > t].sum(), t))
         forecast = model.fit(questions, y).predict(asked)
-        best = max(truth[forecast > t].sum() for t in np.quantile(forecast, np.linspace(0.0, 1.0, 101)))
+        best = max(truth[forecast > t].sum() for t in [threshold, *thresholds(forecast)])
         result[name] = {
             "split": int((forecast > threshold).sum()), "gained": int(truth[forecast > threshold].sum()),
             "correlation": round(float(np.corrcoef(forecast, truth)[0, 1]), 3), "gained_at_best": int(best),
@@ -96,11 +113,11 @@ def main() -> int:
     found: dict[str, Any] = {}
     pairs = []
     for name, folder in (("train", given.train), ("test", given.test)):
-        questions, whole, split = gains(folder)
+        questions, whole, split, invalid = gains(folder)
         pairs.append((questions, [s - w for w, s in zip(whole, split, strict=True)]))
         n = len(questions)
         found[name] = {
-            "n": n, "whole": sum(whole) / n, "split": sum(split) / n,
+            "n": n, "invalid_plans": invalid, "whole": sum(whole) / n, "split": sum(split) / n,
             "split_alone": pairs[-1][1].count(1) / n, "whole_alone": pairs[-1][1].count(-1) / n,
         }  # fmt: skip
     found["forecasts"] = measure(pairs[0], pairs[1], SentenceEmbedder())

@@ -87,7 +87,7 @@ def control(
     out.metadata |= work.control(out.path, bench(), open_ref(problems), cast, open_ref(main), name, config)
 
 
-@stage("multiturn-report", kind="report", version=4)
+@stage("multiturn-report", kind="report", version=5)
 def report(
     out: Draft, title: str, problems: ArtifactRef, base: ArtifactRef, baseline: ArtifactRef, trained: ArtifactRef,
     final: ArtifactRef, names: tuple[str, ...], controls: tuple[ArtifactRef, ...], clean: ArtifactRef | None = None,

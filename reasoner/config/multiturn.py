@@ -293,6 +293,11 @@ class MultiTurnConfig(Section):
             return (
                 f"show_error={self.show_error} tells of a program's tests: env_type={self.env_type} has none"
             )
+        if self.show_error != "none" and not self.use_smart_corrections:
+            return (
+                f"show_error={self.show_error} tells the feedback writer, and a fixed correction has none: set "
+                "use_smart_corrections=true or show_error=none"
+            )
         if self.show_error == "shown" and self.show_tests == "none":
             return "show_error=shown tells of tests that are shown, and there are none: set show_tests=first"
         return ""

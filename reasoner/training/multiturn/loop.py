@@ -181,8 +181,8 @@ class Loop:
         )
         if (cut := found["attempt_cut"]) > MANY_CUT:
             self._say(
-                f"warning: {cut:.0%} of the first attempts are cut at max_tokens={self.config.max_tokens}; after a cut "
-                "attempt a second turn learns to guess its answer: raise max_tokens"
+                f"warning: {cut:.0%} of the first attempts are cut at max_tokens={self.config.max_tokens}; a cut one "
+                "rarely has its answer, and a second turn guesses it: raise max_tokens"
             )
         if self.processes.first:
             keys = ("acc_t1", "acc_t2", "delta", "attempt_cut")

@@ -56,7 +56,7 @@ def test_unscored_episodes_are_left_out_and_all_may_be_cut() -> None:
     found = second_looks.measure([episode("a", 0, -1, 1), looked("b", 0, 1, cut=True)])
     assert (found["n"], found["cut"], found["whole"]["n"]) == (1, 1, 0)
     assert second_looks.sentence("trained", found) == (
-        "trained: 1 of 1 first attempts were cut at the token limit and 1 of the 1 problems that turn 2 mends are "
+        "trained: 1 of 1 first attempts were cut at the token limit, and 1 of the 1 problems that turn 2 mends are "
         "among them."
     )
 
@@ -65,3 +65,23 @@ def test_unscored_episodes_are_left_out_and_all_may_be_cut() -> None:
 def test_no_difference_is_never_put_down_to_cut_attempts(cut: bool) -> None:
     found = second_looks.measure([looked(f"p{i}", 0, 0, cut=cut) for i in range(50)])
     assert found["from_cut"] is False
+
+
+def test_a_small_gain_after_attempts_that_ended_is_not_put_down_to_a_cut_one() -> None:
+    """Over all five mended of 500 are above 0, over four of 499 not; still four of the five had come to their end."""
+    made = [looked(f"w{i}", 0, int(i < 4), ("1", "2")) for i in range(499)]
+    found = second_looks.measure([*made, looked("c", 0, 1, cut=True)])
+    assert found["mended"] == 5 and found["mended_cut"] == 1 and found["whole"]["delta_low"] < 0
+    assert found["from_cut"] is False
+
+
+def test_an_answer_written_otherwise_is_the_same_and_none_is_none() -> None:
+    made = [looked("a", 1, 1, ("(2,4)", "(2, 4)")), looked("b", 1, 0), looked("c", 1, 0, ("1", "2"))]
+    gone = replace(
+        made[1].refinement, judged=Judged(Verdict(Outcome.INCORRECT, "test", None)), finish="length"
+    )
+    made[1] = replace(made[1], refinement=gone)
+    found = second_looks.measure(made)
+    assert (found["changed"], found["unanswered"], found["cut_again"]) == (1, 1, 1)
+    said = second_looks.sentence("trained", found)
+    assert "another answer to 1 and none to 1 (it was cut in 1)." in said

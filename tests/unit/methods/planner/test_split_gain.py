@@ -14,10 +14,10 @@ from tests.support.benchmarks import benchmarks, program  # noqa: F401 (a fixtur
 from tests.unit.methods.planner.world import ATOMIC, Script, executor
 
 
-def run_of(problem: str, right: bool) -> dict[str, Any]:
+def run_of(problem: str, right: bool, plan: str = ATOMIC) -> dict[str, Any]:
     """A run of the problem whose worker answers rightly or not."""
     script = Script(lambda _: f'{{"final_answer": {5 if right else 6}}}')
-    made = executor(script).execute_pipeline(f"How many {problem}?", ATOMIC, problem)
+    made = executor(script).execute_pipeline(f"How many {problem}?", plan, problem)
     return run_row(f"How many {problem}?", "5", 0, made)
 
 
@@ -56,11 +56,11 @@ def test_a_gain_that_the_question_does_not_tell_is_not_found(model: str) -> None
 
 
 def test_runs_are_paired_by_problem_and_read_packed_or_not(tmp_path: Path) -> None:
-    atomic = [run_of("a", True), run_of("b", False), run_of("c", True)]
-    split = [run_of("b", True), run_of("a", True)]
+    atomic = [run_of("a", True), run_of("b", False), run_of("c", True), run_of("d", True)]
+    split = [run_of("b", True), run_of("a", True), run_of("d", True, plan="no plan")]
     (tmp_path / "runs-atomic.jsonl").write_text("".join(json.dumps(row) + "\n" for row in atomic))
     with gzip.open(tmp_path / "runs-decomposed.jsonl.gz", "wt") as lines:
         lines.write("".join(json.dumps(row) + "\n" for row in split))
-    questions, whole, parts = program("split_gain").gains(tmp_path)
+    questions, whole, parts, invalid = program("split_gain").gains(tmp_path)
     assert questions == [atomic[0]["question"], atomic[1]["question"]]
-    assert (whole, parts) == ([1, 0], [1, 1])
+    assert (whole, parts, invalid) == ([1, 0], [1, 1], 1), "c was not split, d has no valid plan"
