@@ -49,7 +49,9 @@ def test_multiturn(tmp_path: Path, small: str) -> None:
         assert config.problems.train.kind == "file" and (config.problems.test is None) == code
         assert config.problems.test_size == (6 if small else 300 if code else 500)
         turns = 2 * config.max_tokens + config.guidance_max_tokens
-        longest = 1_000  # tokens of the longest prompt of MATH, MBPP's are shorter: Qwen2.5's tokenizer, 2026-11-30
+        longest = (
+            1_000  # tokens of the longest prompt of MATH, MBPP's are shorter: Qwen2.5's tokenizer, 2026-11-30
+        )
         assert config.engine.options["max_model_len"] >= turns + longest
 
 

@@ -134,6 +134,7 @@ def test_an_error_that_is_none_of_the_three():
     [
         ("mlmt-math", ["show_error=all"], "env_type=math"),
         ("mlmt-code", ["show_error=shown", "show_tests=none"], "show_tests=first"),
+        ("score-code", ["show_error=shown"], "use_smart_corrections=true"),
     ],
 )
 def test_a_writer_who_cannot_be_told_is_refused(name, settings, message):
