@@ -186,4 +186,5 @@ def write(result: dict[str, Any], out: Path | None) -> None:
     text = json.dumps(result, indent=1)
     print(text, flush=True)
     if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text + "\n", encoding="utf-8")

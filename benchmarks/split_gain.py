@@ -24,6 +24,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from paced import write  # noqa: E402
+
 Embed = Callable[[Sequence[str]], list[list[float]]]
 FOLDS = 10
 
@@ -40,7 +42,7 @@ def read(folder: Path, name: str) -> dict[str, tuple[str, int | None]]:
     return {
         e.problem_id: (question, int(e.verdict.correct) if e.plan is not None else None)
         for question, e in judged
-        if e.scored or e.plan is None
+        if e.scored
     }
 
 
@@ -111,19 +113,17 @@ def main() -> int:
     from reasoner.methods.planner.independence import SentenceEmbedder
 
     found: dict[str, Any] = {}
-    pairs = []
+    learnt = []
     for name, folder in (("train", given.train), ("test", given.test)):
         questions, whole, split, invalid = gains(folder)
-        pairs.append((questions, [s - w for w, s in zip(whole, split, strict=True)]))
-        n = len(questions)
+        n, gained = len(questions), [s - w for w, s in zip(whole, split, strict=True)]
+        learnt.append((questions, gained))
         found[name] = {
             "n": n, "invalid_plans": invalid, "whole": sum(whole) / n, "split": sum(split) / n,
-            "split_alone": pairs[-1][1].count(1) / n, "whole_alone": pairs[-1][1].count(-1) / n,
+            "split_alone": gained.count(1) / n, "whole_alone": gained.count(-1) / n,
         }  # fmt: skip
-    found["forecasts"] = measure(pairs[0], pairs[1], SentenceEmbedder())
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    found["forecasts"] = measure(*learnt, SentenceEmbedder())
+    write(found, given.out)
     return 0
 
 

@@ -4,12 +4,12 @@
 
 A computation trains a stack of linear layers of SmolLM2-135M's size on 1,000 rows, in a process of its own with as many
 threads as there are cores, and tells its seconds a step. Each round has it alone and twice at the same time, in the
-environment that this project gives to its children (`SHORT_WAIT`) and without it, the order turned from round to
-round. `beside`: seconds of the slower of two over seconds alone; 2 is what two would take one after the other.
+environment that this project gives to its children (`SHORT_WAIT`) and without it, the order turned from round to round,
+the first of them for warming up. `beside`: seconds of the slower of two over seconds alone; 2 is what two would take
+one after the other.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -19,6 +19,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+from paced import write  # noqa: E402
+from turns import in_turns  # noqa: E402
 
 CODE = """
 import sys, time, torch
@@ -65,10 +68,11 @@ def main() -> int:
     sides = {"spinning": dict(KEPT_MEMORY), "ours": KEPT_MEMORY | SHORT_WAIT}
     alone: dict[str, list[float]] = {name: [] for name in sides}
     beside: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(given.rounds):
-        for name in sorted(sides, reverse=bool(number % 2)):
-            alone[name] += seconds(1, given.steps, sides[name])
-            beside[name].append(max(seconds(2, given.steps, sides[name])))
+    for number, name in in_turns(sorted(sides), given.rounds):
+        one, two = seconds(1, given.steps, sides[name]), max(seconds(2, given.steps, sides[name]))
+        if number:
+            alone[name] += one
+            beside[name].append(two)
     ratios = [b / a for a, b in zip(beside["ours"], beside["spinning"], strict=True)]
     found: dict[str, Any] = {
         "cores": len(os.sched_getaffinity(0)), "rounds": given.rounds, "alone": alone, "two": beside,
@@ -76,9 +80,7 @@ def main() -> int:
         "spinning_over_ours": {"two": [round(r, 3) for r in sorted(ratios)], "median": median(ratios)},
         "alone_spinning_over_ours": median(alone["spinning"]) / median(alone["ours"]),
     }  # fmt: skip
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    write(found, given.out)
     return 0
 
 

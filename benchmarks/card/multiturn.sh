@@ -34,12 +34,12 @@ if [ -n "$SMALL" ]; then
   SETTINGS=("engine=$ENGINE" '~engine.options.gpu_memory_utilization' engine.options.max_model_len=4096
     rollout_size=4 group_size=2 batch_size=4 max_tokens=40 guidance_max_tokens=24 save_freq=1
     problems.train.limit=60 problems.validation_size=4)
-  TEST=6 MATH_TEST=6 MATH_TOKENS=40 MATH_CONTEXT=4096
+  TEST=6 MATH_TEST=6 MATH_TOO=()
 else
   SETTINGS=("${CARD_ENGINE[@]}" engine.options.max_model_len=3072 engine.options.gpu_memory_utilization=0.35
     rollout_size=64 group_size=8 micro_tokens=14000 gradient_checkpointing=false max_tokens=512 guidance_max_tokens=192
     lm_lr=5e-5 guidance_lr=5e-5 save_freq=2 problems.validation_size=100)
-  TEST=300 MATH_TEST=500 MATH_TOKENS=1024 MATH_CONTEXT=4096
+  TEST=300 MATH_TEST=500 MATH_TOO=(max_tokens=1024 engine.options.max_model_len=4096)
 fi
 
 # pipeline NAME: the configuration that the run NAME starts from.
@@ -65,7 +65,7 @@ settings() {
   case $name in
     *-code) GIVEN+=('~problems.test' "problems.train.path=$DATA/mbpp.jsonl" "problems.test_size=$TEST") ;;
     *-math) GIVEN+=("problems.train.path=$DATA/math_train_slice.jsonl" "problems.test.path=$DATA/math500.jsonl"
-      "problems.test_size=$MATH_TEST" "max_tokens=$MATH_TOKENS" "engine.options.max_model_len=$MATH_CONTEXT") ;;
+      "problems.test_size=$MATH_TEST" "${MATH_TOO[@]}") ;;
   esac
   case $name in
     score-* | fixed-* | rl-guided-*) GIVEN+=("stage1_steps=$((steps / 2))" "stage2_steps=$((steps / 2))") ;;

@@ -20,7 +20,7 @@ def measure(episodes: Sequence[Episode]) -> dict[str, Any]:
     `whole`, and cut attempts bring more than half of it. Raises UsageError for a single-turn episode.
     """
     scored = [e for e in episodes if e.scored]
-    whole = [e for e in scored if not _cut(e.attempt)]
+    whole = [e for e in scored if not e.attempt.cut]
     everything, ended = two_turns(scored), two_turns(whole)
     gain, gain_ended = (two.i_to_c - two.c_to_i for two in (everything, ended))
     answers = [(_answer(e.attempt), _answer(e.refinement)) for e in whole]
@@ -30,7 +30,7 @@ def measure(episodes: Sequence[Episode]) -> dict[str, Any]:
         "whole": ended.to_row(),
         "changed": sum(second is not None and first != second for first, second in answers),
         "unanswered": sum(first is not None and second is None for first, second in answers),
-        "cut_again": sum(_cut(e.refinement) for e in whole),
+        "cut_again": sum(e.refinement is not None and e.refinement.cut for e in whole),
         "from_cut": everything.delta_low > 0 >= ended.delta_low and gain > 2 * gain_ended,
     }  # fmt: skip
 
@@ -62,10 +62,6 @@ def sentence(label: str, found: Mapping[str, Any]) -> str:
     if found["from_cut"]:
         said.append("Δ is that of cut attempts, no self-correction is shown: raise max_tokens.")
     return " ".join(said)
-
-
-def _cut(turn: Turn | None) -> bool:
-    return turn is not None and turn.finish == "length"
 
 
 def _answer(turn: Turn | None) -> str | None:

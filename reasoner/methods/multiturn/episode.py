@@ -74,6 +74,11 @@ class Turn(Record):
     judged: Judged | None = None
 
     @property
+    def cut(self) -> bool:
+        """Whether it ended at the token limit."""
+        return self.finish == "length"
+
+    @property
     def reward(self) -> float | None:
         """1 or 0; None where the verdict is unscored or there is none."""
         if self.judged is None or self.judged.verdict.outcome == "unscored":

@@ -105,7 +105,7 @@ def _of_turns(name: str, turns: list[Turn]) -> dict[str, float]:
         return {}
     found = {
         f"{name}_tokens": mean([t.tokens for t in turns]),
-        f"{name}_cut": share(turns, lambda t: t.finish == "length"),
+        f"{name}_cut": share(turns, lambda t: t.cut),
     }
     judged = [t.judged for t in turns if t.judged is not None]
     unshown = [j.unshown for j in judged if j.unshown is not None]

@@ -22,6 +22,8 @@ from reasoner.config.variants import load_variants
 CARD = Path(__file__).resolve().parents[3] / "benchmarks" / "card"
 Config = TypeVar("Config", bound=Section)
 MULTI_TURN = "score-code mlmt-code score-math mlmt-math"
+LONGEST_PROMPT = 1_000
+"""Tokens of MATH's longest, in Qwen2.5's; MBPP's are shorter."""
 
 
 def shown(script: str, room: Path, **environment: str) -> dict[str, list[str]]:
@@ -49,10 +51,7 @@ def test_multiturn(tmp_path: Path, small: str) -> None:
         assert config.problems.train.kind == "file" and (config.problems.test is None) == code
         assert config.problems.test_size == (6 if small else 300 if code else 500)
         turns = 2 * config.max_tokens + config.guidance_max_tokens
-        longest = (
-            1_000  # tokens of the longest prompt of MATH, MBPP's are shorter: Qwen2.5's tokenizer, 2026-11-30
-        )
-        assert config.engine.options["max_model_len"] >= turns + longest
+        assert config.engine.options["max_model_len"] >= turns + LONGEST_PROMPT
 
 
 @pytest.mark.parametrize("small", ["", "1"])
