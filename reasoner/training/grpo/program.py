@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +20,7 @@ from reasoner.process.progress import report
 from reasoner.records import Problem
 from reasoner.store.rows import read_rows
 from reasoner.tracking import tracked
-from reasoner.training import adapter, checkpoints, runtime
+from reasoner.training import adapter, checkpoints, runtime, together
 from reasoner.training.grpo import questions
 from reasoner.training.grpo.export import publish
 from reasoner.training.grpo.journal import Journal
@@ -38,7 +37,6 @@ FULL = (
 )
 VERSION = 3
 """Part of the identity of a work folder; raised when the meaning of a checkpoint changes."""
-PATIENCE = timedelta(hours=6)
 S = TypeVar("S", bound=GrpoSpec)
 Say = Callable[[str], None]
 
@@ -120,11 +118,11 @@ def train(spec: S, make: Callable[[S], Method], report: Callable[..., Any], log:
         tracked(tracking if first else None, log, settings) as run,
         Sampling(spec, device, tokenizer, parts, samples=first) as sampling,
     ):
-        processes.wait_for_everyone()  # engines measure what is free on their cards before the models come
+        together.wait()  # engines measure what is free on their cards before the models come
         journal = Journal(spec.work, spec.grpo.example_rows, run, method.name, writes=first)
         train_halving(make_job(spec, method, found, sampling, journal, report, log), record, resume, FULL)
         restarts = sampling.restarts
-    processes.wait_for_everyone()
+    together.wait()
     if not first:
         return
     publish(spec, method, record, found, journal)
@@ -144,7 +142,7 @@ def open_processes(spec: GrpoSpec, device: str) -> Any:
     if device == "cpu" and spec.processes > 1:
         runtime.load_on_several_cpus()
     # The others wait while the first samples and judges.
-    processes = PartialState(cpu=device == "cpu", timeout=PATIENCE)
+    processes = PartialState(cpu=device == "cpu", timeout=together.PATIENCE)
     if processes.num_processes != spec.processes:
         raise UsageError(f"{processes.num_processes} processes were launched, the spec says {spec.processes}")
     return processes

@@ -4,24 +4,10 @@ The rows that TRL gives to each are gathered in the order of one process, so tha
 paid as by one. With one process everything is as it would be without this.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-
-def by_first(work: Callable[[list[Any]], Sequence[Any]], rows: Sequence[Any]) -> list[Any]:
-    """`work` on the rows of all processes, done in the first; it returns a result a row, and each gets its own."""
-    from accelerate import PartialState
-    from accelerate.utils import broadcast_object_list, gather_object
-
-    state = PartialState()
-    if state.num_processes == 1:
-        return list(work(list(rows)))
-    counts = gather_object([len(rows)])
-    everyone = gather_object(list(rows))
-    done: list[Any] = [list(work(everyone)) if state.is_main_process else None]
-    broadcast_object_list(done)
-    start = sum(counts[: state.process_index])
-    return list(done[0][start : start + len(rows)])
+from reasoner.training.together import by_first
 
 
 def shared_rollout(

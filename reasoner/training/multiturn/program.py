@@ -31,6 +31,7 @@ from reasoner.training.multiturn.parts import WEIGHTS, Learned, build
 from reasoner.training.multiturn.sampling import open_sampler
 from reasoner.training.multiturn.scoring import Processes
 from reasoner.training.multiturn.spec import MultiTurnSpec
+from reasoner.training.together import PATIENCE
 
 VERSION = 2
 """Part of the identity of a work folder; raised when the meaning of a checkpoint changes."""
@@ -137,14 +138,11 @@ def context_of(base: Path) -> int:
 
 def make_processes(config: MultiTurnConfig, device: str) -> Processes:
     """accelerate's view of the processes, with bfloat16 autocast where it is asked for."""
-    from datetime import timedelta
-
     from accelerate import Accelerator
     from accelerate.utils import InitProcessGroupKwargs
 
     mixed = "bf16" if config.precision == "bf16" else "no"
-    # The others wait at a barrier while the first samples and judges.
-    patient = InitProcessGroupKwargs(timeout=timedelta(hours=6))
+    patient = InitProcessGroupKwargs(timeout=PATIENCE)
     return Processes(Accelerator(mixed_precision=mixed, cpu=device == "cpu", kwargs_handlers=[patient]))
 
 

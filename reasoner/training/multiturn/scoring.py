@@ -11,6 +11,7 @@ from reasoner.methods.multiturn import losses
 from reasoner.methods.multiturn.episode import Episode, Kind, Turn
 from reasoner.methods.multiturn.metrics import mean
 from reasoner.onpolicy.memory import MicroBatches
+from reasoner.training import together
 from reasoner.training.multiturn.batching import longest_first
 from reasoner.training.multiturn.policy import Policy
 
@@ -52,7 +53,8 @@ class Processes:
         return row % self.count == self.rank
 
     def wait(self) -> None:
-        self.accelerator.wait_for_everyone()
+        """Come back when every process has called it."""
+        together.wait()
 
     def sum(self, tensor: Any) -> Any:
         """The sum of a tensor over the processes."""
