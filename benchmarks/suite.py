@@ -86,7 +86,7 @@ CPU = (
     ),
 )  # fmt: skip
 CARD = (
-    Bench("sft", ("sft.py", "{model}", "--data", "{data}", "--micro-batch", "16", "--rounds", "3", "--profile",
+    Bench("sft", ("sft.py", "{model}", "--data", "{data}", "--micro-batch", "16", "--rounds", "2",
                   "--sides", "ours,ours_compiled,trl,trl_lean"), 360),
     Bench(
         "engine_settings_sampling",
