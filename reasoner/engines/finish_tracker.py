@@ -10,12 +10,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
+from reasoner.engines.text import decode, finished, text_behind
 from reasoner.records import Completion
-
-CONTEXT = 8
-"""Prompt tokens decoded before the completion, since some tokenizers drop a leading space at the start of a
-text.
-"""
 
 
 class FinishTracker:
@@ -74,18 +70,10 @@ class FinishTracker:
     def _stopped(self, new_T: list[int]) -> bool:
         if not self._stop:
             return False
-        tail = self._decode(new_T[-self._window :])
+        tail = decode(self._tokenizer, new_T[-self._window :])
         return any(s in tail for s in self._stop)
 
     def _text(self, row: int, ids: list[int]) -> str:
-        before = self._prompts[row][-CONTEXT:].tolist()
-        lead = self._decode(before)
-        whole = self._decode(before + ids)
-        text = whole[len(lead) :] if whole.startswith(lead) else self._decode(ids)
+        text = text_behind(self._tokenizer, self._prompts[row], ids)
         ends = [at for s in self._stop if (at := text.find(s)) >= 0]
-        # As vLLM does: a character whose last bytes never came is no text.
-        return text[: min(ends)] if ends else text.rstrip("\ufffd")
-
-    def _decode(self, ids: list[int]) -> str:
-        text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return str(text)
+        return text[: min(ends)] if ends else finished(text)

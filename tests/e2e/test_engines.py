@@ -106,6 +106,22 @@ def test_an_end_token_counts_and_is_not_text(name: str, engines: dict[str, Engin
         assert c.completion_tokens == len(c.token_ids) == len(c.logprobs) <= 40
 
 
+def test_text_made_at_the_end_is_the_one_that_vllm_writes(engines: dict[str, Engine]) -> None:
+    """Random bytes: halves of characters within and at the end, special tokens, end tokens. With a stop string, which
+    never comes, vLLM writes the text itself; the seed of a call does not go by it."""
+    late, own = (
+        answers(
+            engines["vllm"],
+            [ask(temperature=1.5, tokens=40, index=i, stop=stop) for i in range(120)],
+            logprobs=True,
+        )
+        for stop in ((), ("no such words come from a random model",))
+    )
+    assert [c.token_ids for c in late] == [c.token_ids for c in own]
+    assert [c.text for c in late] == [c.text for c in own]
+    assert sum("\ufffd" in c.text for c in late) >= 20 and {c.finish for c in late} == {"stop", "length"}
+
+
 @pytest.mark.parametrize("name", ENGINES)
 def test_special_tokens_are_added_only_where_wanted(name: str, engines: dict[str, Engine]) -> None:
     on, off = answers(engines[name], [ask(), ask(add_special_tokens=False)])
