@@ -116,27 +116,37 @@ class OnPolicySampler:
             self._with_engine(lambda engine: _policy_engine(engine).unload_adapter(name))
             self._folder.remove(path)
 
-    def sample(self, requests: Sequence[GenerationRequest], *, evaluation: bool = False) -> list[Sample]:
-        """All requests, in their order. Raises UsageError where decoding would bias the log-probabilities.
-
-        With top-p or top-k they are those of a truncated distribution, which the trainer's are not (METHODS 1.3.2);
-        `evaluation` allows it, since nothing is trained on those samples.
-        """
+    def sample(self, requests: Sequence[GenerationRequest]) -> list[Sample]:
+        """Samples to learn from, in the requests' order. Raises UsageError where decoding would bias the
+        log-probabilities: with top-p or top-k they are those of a truncated distribution, which the trainer's are not
+        (METHODS 1.3.2)."""
         for request in requests:
             sampling = request.sampling
-            if not evaluation and sampling.temperature > 0 and (sampling.top_p < 1 or sampling.top_k > 0):
+            if sampling.temperature > 0 and (sampling.top_p < 1 or sampling.top_k > 0):
                 raise UsageError(
                     "on-policy sampling needs top_p=1 and top_k=0: the log-probabilities of truncated distributions "
                     "are not the policy's"
                 )
-        self.wake()
-        with self.parts.part(Part.GENERATE):
-            found = self._with_engine(lambda engine: dict(engine.generate(requests, logprobs=True)))
+        found = self._generate(requests, logprobs=True)
         prompts = encode_prompts(self._tokenizer, requests, self._max_model_len)
         return [
             self._sample(request, tuple(prompt), _checked(request, found.get(i)))
             for i, (request, prompt) in enumerate(zip(requests, prompts, strict=True))
         ]
+
+    def complete(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        """Texts that nobody learns from, in the requests' order: any decoding, and no log-probabilities, which cost an
+        engine more than all else that it does beside the model (benchmarks/late_text.py)."""
+        found = self._generate(requests, logprobs=False)
+        return [_answered(request, found.get(i)) for i, request in enumerate(requests)]
+
+    def _generate(self, requests: Sequence[GenerationRequest], *, logprobs: bool) -> dict[int, Completion]:
+        self.wake()
+        with self.parts.part(Part.GENERATE):
+            found: dict[int, Completion] = self._with_engine(
+                lambda engine: dict(engine.generate(requests, logprobs=logprobs))
+            )
+            return found
 
     def sleep(self) -> None:
         """Give the card to the trainer; `sync` and `sample` take it back. An engine without a card does nothing."""
@@ -221,12 +231,18 @@ def _policy_engine(engine: Engine) -> PolicyEngine:
     return engine
 
 
-def _checked(request: GenerationRequest, done: Completion | None) -> Completion:
-    """A completion that training can rely on. Raises EngineError."""
+def _answered(request: GenerationRequest, done: Completion | None) -> Completion:
+    """A completion that came to its end. Raises EngineError."""
     if done is None:
         raise EngineError(f"problem {request.problem_id}: the engine gave no answer")
     if done.finish not in ("stop", "length"):
         raise EngineError(f"problem {request.problem_id}: the engine ended a sample with {done.finish!r}")
+    return done
+
+
+def _checked(request: GenerationRequest, given: Completion | None) -> Completion:
+    """A completion that training can rely on. Raises EngineError."""
+    done = _answered(request, given)
     if len(done.token_ids) != len(done.logprobs):
         raise EngineError(
             f"problem {request.problem_id}: {len(done.token_ids)} tokens came with {len(done.logprobs)} "

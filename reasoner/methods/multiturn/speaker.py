@@ -54,17 +54,21 @@ class PlainVoice:
 
 @dataclass(frozen=True, slots=True)
 class SampledVoice:
-    """An on-policy sampler (`onpolicy.sampler.OnPolicySampler`); without `keep`, its ids are dropped."""
+    """An on-policy sampler (`onpolicy.sampler.OnPolicySampler`). Without `keep`, texts without ids, from which nothing
+    is learned."""
 
     sampler: Any
     keep: bool = True
 
     def say(self, requests: Sequence[GenerationRequest], heard: Heard | None = None) -> list[Said]:
         """See `Voice`. Raises EngineError where engine and trainer read a prompt differently."""
-        found = []
-        for s in self.sampler.sample(requests):
-            ids = (s.prompt_ids, s.token_ids, s.logprobs) if self.keep else ((), (), ())
-            found.append(Said(s.text, s.finish, len(s.token_ids), *ids))
+        if self.keep:
+            found = [
+                Said(s.text, s.finish, len(s.token_ids), s.prompt_ids, s.token_ids, s.logprobs)
+                for s in self.sampler.sample(requests)
+            ]
+        else:
+            found = [Said(c.text, c.finish, c.completion_tokens) for c in self.sampler.complete(requests)]
         if heard is not None:
             heard(len(found), len(requests))
         return found

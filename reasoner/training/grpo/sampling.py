@@ -68,10 +68,7 @@ class Sampling:
     def complete(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         """The bare base's completions, in order. Nothing is trained on them, so their distribution may be cut."""
         assert self._sampler is not None, "the base is asked after the first rollout"
-        return [
-            Completion(s.text, s.finish, len(s.prompt_ids), len(s.token_ids))
-            for s in self._sampler.sample(requests, evaluation=True)
-        ]
+        return self._sampler.complete(requests)
 
     def make_room(self) -> None:
         """Give back what torch keeps on this process's card, where it is shared: an engine may wake there."""

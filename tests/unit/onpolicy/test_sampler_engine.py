@@ -15,6 +15,7 @@ import pytest
 from reasoner.engines.protocol import EngineSettings
 from reasoner.engines.remote import RemoteEngine
 from reasoner.engines.scripted import ScriptedEngine
+from reasoner.engines.transformers_engine import TransformersEngine
 from reasoner.errors import EngineError, ModelError, UsageError
 from reasoner.onpolicy.adapters import AdapterFolder
 from reasoner.onpolicy.opening import base_tokenizer, open_sampler
@@ -137,13 +138,39 @@ def test_a_wrong_request_starts_no_engine(base: Path, tmp_path: Path) -> None:
     assert len(start.engines) == 1
 
 
-def test_a_cut_distribution_is_for_evaluation_only(base: Path, tmp_path: Path) -> None:
+def test_a_cut_distribution_is_not_learned_from(base: Path, tmp_path: Path) -> None:
     sampler, _ = scripted(base, tmp_path)
     with sampler:
         for cut in ({"top_p": 0.9}, {"top_k": 5}):
             with pytest.raises(UsageError, match="top_p=1"):
                 sampler.sample([ask(**cut)])
-            assert texts(sampler.sample([ask(**cut)], evaluation=True)) == ["base q"]
+            assert [done.text for done in sampler.complete([ask(**cut)])] == ["base q"]
+
+
+def test_what_nobody_learns_from_is_the_same_text_without_ids(
+    base: Path, tmp_path: Path, fresh: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = EngineSettings("transformers", base, "float32", options={"max_model_len": 64})
+    asked: list[bool] = []
+    original = TransformersEngine.generate
+
+    def watched(self: Any, requests: Any, *, logprobs: bool = False) -> Any:
+        asked.append(logprobs)
+        return original(self, requests, logprobs=logprobs)
+
+    monkeypatch.setattr(TransformersEngine, "generate", watched)
+    wanted = [ask(name, f"question {i}", temperature=0) for i in range(3) for name in ("policy", "")]
+    with open_sampler(
+        settings, log=tmp_path / "log", in_process=True, folder=AdapterFolder(tmp_path)
+    ) as sampler:
+        sampler.sync("policy", fresh(std=0.3))
+        sampled, completed = sampler.sample(wanted), sampler.complete(wanted)
+        assert sampler.parts.take_step().share(Part.GENERATE) > 0
+    assert asked == [True, False], "log-probabilities are for what is learned from"
+    assert [done.text for done in completed] == texts(sampled) and len(set(texts(sampled))) > 3
+    for done, sample in zip(completed, sampled, strict=True):
+        assert (done.prompt_tokens, done.completion_tokens) == (len(sample.prompt_ids), len(sample.token_ids))
+        assert (done.finish, done.token_ids, done.logprobs) == (sample.finish, (), ())
 
 
 @pytest.mark.parametrize(("function", "words"), [("infinite", "not finite"), ("broken", "with 'error'")])
@@ -153,6 +180,12 @@ def test_what_can_not_be_trained_on_is_an_error(
     sampler, _ = scripted(base, tmp_path, function)
     with sampler, pytest.raises(EngineError, match=words):
         sampler.sample([ask()])
+
+
+def test_a_broken_completion_is_an_error_too(base: Path, tmp_path: Path) -> None:
+    sampler, _ = scripted(base, tmp_path, "broken")
+    with sampler, pytest.raises(EngineError, match="with 'error'"):
+        sampler.complete([ask()])
 
 
 def test_a_failed_sync_leaves_the_old_weights_in_service(
