@@ -3,11 +3,14 @@
 TRL 1.16 gives a completion without one (None) an advantage of 0 and still divides by its tokens, so that a step's
 gradient would shrink with the share of its groups that are used. Here the other advantages grow by that share's
 inverse: by tokens where the loss divides by tokens (`dapo`, and `bnpo`, whose micro-batches then share the step's
-factor), by completions where it divides by those (`grpo`, `dr_grpo`). All that TRL logs, and the KL of `beta`, which
-needs no reward, stay means over all completions.
+factor), by completions where it divides by those (`grpo`, `dr_grpo`). The KL of `beta`, which needs no reward, stays a
+mean over all completions, and so does what TRL logs of rewards and lengths; entropy and clipped ratios are those of the
+completions that are computed (micro_batches.py).
 """
 
 from typing import Any
+
+from reasoner.training.grpo.micro_batches import needed, regrouped
 
 BY_TOKENS = ("dapo", "bnpo")
 
@@ -32,6 +35,21 @@ def active_trainer() -> Any:
             weights = tokens if self.loss_type in BY_TOKENS else torch.ones_like(tokens)
             found["advantages"] = found["advantages"] * inverse_share(weights, self._rewarded)
             return found
+
+        def _prepare_inputs(self, generation_batch: Any) -> Any:
+            before = self._buffered_inputs
+            inputs = super()._prepare_inputs(generation_batch)
+            if self._buffered_inputs is not before:
+                everything = bool(self.beta) or self.aux_loss_enabled
+                full = None if everything else self._most(needed(self._buffered_inputs))
+                self._buffered_inputs = regrouped(self._buffered_inputs, self.loss_type, full)
+                inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]
+            return inputs
+
+        def _most(self, count: int) -> int:
+            """The largest count of all processes."""
+            counts = torch.tensor([count], device=self.accelerator.device)
+            return int(self.accelerator.gather(counts).max())
 
     return ActiveTrainer
 
