@@ -6,7 +6,9 @@
 The product's trainer (TRL, LoRA) learns from completions that are given: random tokens, of lengths that are log-normal
 around two thirds of `--tokens` and cut there, behind generated questions. Of each step's groups `--moving` have
 completions that differ in their reward; the others are all right. One trainer makes all steps, in turns A B, B A; the
-first of each is warm-up. Counted are forward and backward passes; `positions` is what the model computed of a step.
+first of each is warm-up. Both sides of a round have completions of the same lengths and the same rewards, behind other
+questions. Counted are forward and backward passes, not the regrouping itself; `positions` is what the model computed of
+a step.
 
 Does not cover sampling. Its gradients are compared in tests/unit/training/test_active.py. No bar: exit status 0.
 """
@@ -43,7 +45,7 @@ AS_TRL, OURS = "as_trl", "ours"
 
 
 class Given:
-    """Completions and rewards without a model; the same for both sides of a round."""
+    """Completions and rewards without a model; lengths and rewards are the same for both sides of a round."""
 
     __name__ = "given"
 

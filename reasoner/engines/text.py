@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 CONTEXT = 8
-"""Prompt tokens decoded before the completion, since some tokenizers drop a leading space at the start of a
-text.
+"""Prompt tokens decoded before the completion, since some tokenizers drop a leading space at the start of a text; more
+where these have no text.
 """
 
 
@@ -13,6 +13,9 @@ def text_behind(tokenizer: Any, prompt: Sequence[int], ids: Sequence[int]) -> st
     """What `ids` say behind `prompt`, special tokens left out. Half a character at the end becomes U+FFFD."""
     before = list(prompt[-CONTEXT:])
     lead = decode(tokenizer, before)
+    while not lead and len(before) < len(prompt):
+        before = list(prompt[-2 * len(before) :])
+        lead = decode(tokenizer, before)
     whole = decode(tokenizer, [*before, *ids])
     return whole[len(lead) :] if whole.startswith(lead) else decode(tokenizer, ids)
 

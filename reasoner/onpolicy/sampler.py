@@ -135,8 +135,8 @@ class OnPolicySampler:
         ]
 
     def complete(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        """Texts that nobody learns from, in the requests' order: any decoding, and no log-probabilities, which cost an
-        engine more than all else that it does beside the model (benchmarks/late_text.py)."""
+        """Texts that nobody learns from, in the requests' order: any decoding, and no log-probabilities, which cost
+        vLLM's front end more than all else (benchmarks/late_text.py)."""
         found = self._generate(requests, logprobs=False)
         return [_answered(request, found.get(i)) for i, request in enumerate(requests)]
 

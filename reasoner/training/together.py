@@ -1,13 +1,14 @@
 """How the processes of one training meet where one of them has long work to do for all, such as sampling.
 
 NCCL waits in a kernel on the card, which keeps running until the others come. An engine on the same card is another
-process, and the two take turns: it samples at half its speed while a trainer waits beside it. So these wait on the
-processor, by gloo, whatever the tensors of the training go through.
+process, and the two take turns: beside a trainer that waits it has the card for a part of the time only. So these wait
+on the processor, by gloo, whatever the tensors of the training go through.
 """
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 PATIENCE = timedelta(hours=6)
@@ -38,9 +39,13 @@ def by_first(work: Callable[[list[Any]], Sequence[Any]], rows: Sequence[Any]) ->
 
 
 def _shares(work: Callable[[list[Any]], Sequence[Any]], given: Sequence[list[Any]]) -> list[list[Any]]:
-    """The results of each process's rows."""
-    results = iter(work([row for rows in given for row in rows]))
-    return [[next(results) for _ in rows] for rows in given]
+    """The results of each process's rows. ValueError where there is not one a row."""
+    everyone = [row for rows in given for row in rows]
+    results = work(everyone)
+    if len(results) != len(everyone):
+        raise ValueError(f"{len(everyone)} rows of all processes gave {len(results)} results")
+    ends = list(accumulate(map(len, given)))
+    return [list(results[end - len(rows) : end]) for rows, end in zip(given, ends, strict=True)]
 
 
 @cache

@@ -61,7 +61,7 @@ class SampledVoice:
     keep: bool = True
 
     def say(self, requests: Sequence[GenerationRequest], heard: Heard | None = None) -> list[Said]:
-        """See `Voice`. Raises EngineError where engine and trainer read a prompt differently."""
+        """See `Voice`. Raises EngineError where engine and trainer read a prompt differently (with `keep`)."""
         if self.keep:
             found = [
                 Said(s.text, s.finish, len(s.token_ids), s.prompt_ids, s.token_ids, s.logprobs)

@@ -2,9 +2,9 @@
 
 TRL pads every completion of a step to the longest prompt and the longest completion of all, and computes those, too,
 whose advantage is 0 and which therefore move nothing: groups that are all right, all wrong, or without a reward. Here
-each micro-batch is cut to what its own rows fill, rows of like length come together, the longest first (memory is found
-to be too small at once), and rows that move nothing are left out: a micro-batch of such rows has one of them, since the
-trainer and the processes beside it count micro-batches.
+each micro-batch is cut to what its own rows fill, rows of like length come together, the widest first, and rows that
+move nothing are left out: a micro-batch of such rows has one of them, since the trainer and the processes beside it
+count micro-batches.
 
 The gradient is that of TRL's own micro-batches, but for rounding and for what dropout draws. `dapo` divides by the
 tokens of the whole step, `grpo` and `dr_grpo` by the rows of a micro-batch, so that each which moves something stays
@@ -50,7 +50,18 @@ def regrouped(batches: Sequence[Rows], loss: str, full: int | None = None) -> li
     groups = list(order.split(size))
     if full is not None:
         groups = groups[:full] + [rows[:1] for rows in groups[full:]]
-    return [cut({name: v[rows] if _has_rows(v) else v for name, v in whole.items()}) for rows in groups]
+    made = [cut({name: v[rows] if _has_rows(v) else v for name, v in whole.items()}) for rows in groups]
+    return sorted(made[:full], key=_width, reverse=True) + made[len(made[:full]) :]
+
+
+def shares(batches: Sequence[Rows], full: int | None = None) -> Any:
+    """Tokens of each micro-batch that counts in a mean over the step, (batches,): all, or the `full` ones if any."""
+    import torch
+
+    tokens = torch.stack([batch["completion_mask"].sum() for batch in batches]).float()
+    if full:
+        tokens[full:] = 0.0
+    return tokens
 
 
 def cut(rows: Rows) -> dict[str, Any]:
@@ -66,6 +77,10 @@ def cut(rows: Rows) -> dict[str, Any]:
         else:
             found[name] = value
     return found
+
+
+def _width(rows: Rows) -> int:
+    return int(rows["prompt_ids"].shape[1] + rows["completion_ids"].shape[1])
 
 
 def _has_rows(value: Any) -> bool:

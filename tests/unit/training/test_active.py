@@ -27,7 +27,7 @@ def rollout(prompts: Sequence[str], trainer: Any) -> dict[str, Any]:
     tokenizer, found = trainer.processing_class, []
     for i, prompt in enumerate(prompts):
         length = LENGTHS[prompt][i % GROUP]
-        found.append([(7 * i + 3 * t + len(prompt)) % 90 + 33 for t in range(length)])
+        found.append([(7 * (i % GROUP) + 3 * t + len(prompt)) % 90 + 33 for t in range(length)])
     return {
         "prompt_ids": [tokenizer.encode(prompt) for prompt in prompts],
         "completion_ids": found,
@@ -42,7 +42,7 @@ class Gradients(TrainerCallback):
 
 def step(
     base: Path, room: Path, kind: Any, prompts: Sequence[str], rewarded: Sequence[str], size: int,
-    settled: Sequence[str] = (), seen: list[tuple[int, int]] | None = None, **settings: Any,
+    settled: Sequence[str] = (), seen: list[tuple[int, int]] | None = None, full_reward: float = 1.0, **settings: Any,
 ) -> tuple[torch.Tensor, dict[str, Any], bool]:  # fmt: skip
     """The gradient of one step, its log, and whether a weight changed.
 
@@ -55,7 +55,7 @@ def step(
 
     def reward(prompts: list[str], **_: Any) -> list[float | None]:
         right = [float(i % GROUP == 1) if p in rewarded else None for i, p in enumerate(prompts)]
-        return [1.0 if p in settled else paid for p, paid in zip(prompts, right, strict=True)]
+        return [full_reward if p in settled else paid for p, paid in zip(prompts, right, strict=True)]
 
     def watch(module: Any, given: Any, named: dict[str, Any]) -> None:
         if seen is not None and torch.is_grad_enabled():
@@ -65,10 +65,10 @@ def step(
 
     config = GRPOConfig(
         output_dir=str(room), per_device_train_batch_size=size,
-        gradient_accumulation_steps=len(prompts) * GROUP // size, num_generations=GROUP, max_completion_length=16,
+        gradient_accumulation_steps=len(prompts) * GROUP // size, max_completion_length=16,
         logging_steps=1, report_to="none", save_strategy="no", use_cpu=True, bf16=False,
         gradient_checkpointing=False, max_grad_norm=0.0, disable_tqdm=True,
-        **{"beta": 0.0, "max_steps": 1, "learning_rate": 1e-2, **settings},
+        **{"beta": 0.0, "max_steps": 1, "learning_rate": 1e-2, "num_generations": GROUP, **settings},
     )  # fmt: skip
     from datasets import Dataset
 
@@ -78,7 +78,7 @@ def step(
     )  # fmt: skip
     trainer.train()
     moved = any(not torch.equal(weight, before[name]) for name, weight in trainer.model.named_parameters())
-    return gradients.found, trainer.state.log_history[0], moved
+    return gradients.found, trainer.state.log_history[-2], moved  # the last is of the whole training
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_where_all_have_rewards_the_step_is_trls(base: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize(
-    ("loss", "beta"), [("dapo", 0.0), ("dapo", 0.5), ("grpo", 0.0), ("dr_grpo", 0.5), ("bnpo", 0.0)]
+    ("loss", "beta"), [(loss, beta) for loss in ("dapo", "grpo", "dr_grpo", "bnpo") for beta in (0.0, 0.5)]
 )
 def test_regrouped_micro_batches_have_the_same_gradient(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str, beta: float, size: int
@@ -144,6 +144,59 @@ def test_regrouped_micro_batches_have_the_same_gradient(
         rows = moving * size + 12 // size - moving
         assert sum(count for count, _ in shapes[0]) == 2 * rows, "one row stands where none moves anything"
         assert computed < 0.8 * padded
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_logged_means_are_over_the_tokens_of_the_step(base: Path, tmp_path: Path, beta: float) -> None:
+    """As TRL has them where one micro-batch holds all that counts: what moves something, or with a KL everything."""
+    # The second step has a KL; without one the first, before which no other update has come.
+    more = {
+        "loss_type": "dapo",
+        "beta": beta,
+        "max_steps": 2 if beta else 1,
+        "optim": "sgd",
+        "learning_rate": 0.5,
+    }
+    prompts, moving = ["one", "two", "settled"], ["one", "two"]
+    ours = step(base, tmp_path, active_trainer(), prompts, moving, 2, ["settled"], **more)[1]
+    size, counted = (12, prompts) if beta else (8, moving)
+    whole = step(base, tmp_path, active_trainer(), counted, moving, size, ["settled"], **more)[1]
+    assert ours["entropy"] == pytest.approx(whole["entropy"], rel=1e-5)
+    trls = step(base, tmp_path, GRPOTrainer, prompts, moving, 2, ["settled"], **more)[1]
+    assert abs(trls["entropy"] - whole["entropy"]) > 1e-4 * whole["entropy"], (
+        "or no order of rows would matter"
+    )
+    if beta:
+        assert ours["kl"] == pytest.approx(whole["kl"], rel=1e-4) and whole["kl"] > 1e-3
+        assert abs(trls["kl"] - whole["kl"]) > 0.01 * whole["kl"]
+
+
+@pytest.mark.parametrize("reward", [0.9, 0.1])
+def test_a_group_of_equal_rewards_moves_nothing(base: Path, tmp_path: Path, reward: float) -> None:
+    """Eight, whose mean in float32 is another number."""
+    assert torch.full((1, 8), reward).mean(1) != reward
+    seen: list[tuple[int, int]] = []
+    gradient, _, moved = step(
+        base,
+        tmp_path,
+        active_trainer(),
+        ["one", "two"],
+        [],
+        4,
+        ["one", "two"],
+        seen,
+        full_reward=reward,
+        num_generations=8,
+    )
+    assert not gradient.any() and not moved and [rows for rows, _ in seen] == [1, 1]
+
+
+def test_rewards_of_a_group_are_alike_or_not() -> None:
+    none = float("nan")
+    rewards = torch.tensor([[0.9], [0.9], [0.9], [0.8], [none], [none], [none], [0.0]])
+    assert active.alike(rewards, 2).tolist() == [True, True, False, False, True, True, False, False]
+    two = torch.tensor([[1.0, 0.5], [1.0, 0.5], [1.0, 0.5], [1.0, 0.4]])
+    assert active.alike(two, 2).tolist() == [True, True, False, False]
 
 
 def test_a_step_of_settled_groups_computes_a_row_a_micro_batch(base: Path, tmp_path: Path) -> None:

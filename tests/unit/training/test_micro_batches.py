@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from reasoner.training.grpo.micro_batches import needed, regrouped
+from reasoner.training.grpo.micro_batches import needed, regrouped, shares
 
 
 def step(seed: int, batches: int, size: int, moving: float) -> list[dict[str, Any]]:
@@ -74,8 +74,10 @@ def test_every_row_that_moves_something_is_there_once_and_as_it_was(loss: str, s
         for name in ("completion_ids", "sampling_per_token_logps"):
             assert batch[name].shape == batch["completion_mask"].shape
     if loss != "bnpo":
-        longest = [int((b["prompt_mask"].sum(1) + b["completion_mask"].sum(1)).max()) for b in every]
-        assert longest == sorted(longest, reverse=True), "a memory that is too small is found at once"
+        widths = [b["prompt_ids"].shape[1] + b["completion_ids"].shape[1] for b in every]
+        assert widths == sorted(widths, reverse=True), (
+            "a memory that is too small for a step is found at its begin"
+        )
         assert [len(b["advantages"]) for b in some[needed(given) :]] == [1] * (len(given) - needed(given))
 
 
@@ -86,6 +88,13 @@ def test_two_processes_agree_about_the_rows_of_a_micro_batch() -> None:
     rows = [[len(batch["advantages"]) for batch in regrouped(given, "dapo", full)] for given in (busy, idle)]
     assert rows[0] == rows[1] == [4] * full + [1] * (6 - full)
     assert contents(regrouped(idle, "dapo", full), moving=True) == contents(idle, moving=True)
+
+
+def test_a_mean_over_a_step_counts_tokens() -> None:
+    given = step(4, 4, 2, 0.4)
+    tokens = [float(batch["completion_mask"].sum()) for batch in given]
+    assert shares(given).tolist() == shares(given, 0).tolist() == tokens
+    assert shares(given, 2).tolist() == [*tokens[:2], 0.0, 0.0]
 
 
 def test_a_step_in_which_nothing_moves_needs_no_micro_batch() -> None:
