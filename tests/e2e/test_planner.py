@@ -33,7 +33,7 @@ from reasoner.records import GenerationRequest, Problem, Sampling, TrainingExamp
 from reasoner.store.rows import write_rows
 from reasoner.training import sft
 from reasoner.training.adapter import WEIGHTS
-from reasoner.training.grpo import sampling
+from reasoner.training.grpo import program, sampling
 from reasoner.training.grpo.journal import EXAMPLES, METRICS, read_rows
 from reasoner.training.planner import grpo
 from reasoner.training.planner.spec import PlannerGrpoSpec
@@ -135,7 +135,7 @@ def trained(smollm2: ResolvedModel, tmp_path_factory: pytest.TempPathFactory) ->
             super().close()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grpo, "Sampling", Watched)
+        patch.setattr(program, "Sampling", Watched)
         started = time.monotonic()
         grpo.train(spec, lambda **_: None, print)
     return Trained(spec, answers, files, time.monotonic() - started)
