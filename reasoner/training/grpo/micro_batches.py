@@ -44,9 +44,8 @@ def regrouped(batches: Sequence[Rows], loss: str, full: int | None = None) -> li
     order = torch.argsort(lengths, descending=True, stable=True)
     if full is not None:
         moves = whole["advantages"][order] != 0
-        order = torch.cat(
-            [order[moves], order[~moves].flip(0)]
-        )  # the shortest fill up the last that moves something
+        # The shortest fill up the last micro-batch that moves something.
+        order = torch.cat([order[moves], order[~moves].flip(0)])
     groups = list(order.split(size))
     if full is not None:
         groups = groups[:full] + [rows[:1] for rows in groups[full:]]
