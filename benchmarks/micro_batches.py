@@ -25,7 +25,17 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from grpo_side import MODULES, source  # noqa: E402
-from paced import Finished, device_memory, machine, median_interval, pace, run_paced, settings_of, write  # noqa: E402
+from paced import (  # noqa: E402
+    Finished,
+    device_memory,
+    machine,
+    median_interval,
+    pace,
+    quiet,
+    run_paced,
+    settings_of,
+    write,
+)  # fmt: skip
 from turns import in_turns  # noqa: E402
 
 from reasoner.config.smart import EngineConfig, LoraConfig, PromptConfig, SmartGrpoConfig  # noqa: E402
@@ -65,10 +75,6 @@ class Given:
         return [float(i // group >= moving or i % group < group // 2) for i in range(len(prompts))]
 
 
-def quiet(*_: Any, **__: Any) -> None:
-    """Nobody is told."""
-
-
 def make_job(given: argparse.Namespace, room: Path, samples: Given, tokenizer: Any, parts: Any) -> GrpoJob:
     """The product's own, but for where samples and rewards come from."""
     device = "cuda" if device_memory() is not None else "cpu"
@@ -97,9 +103,8 @@ def measure(given: argparse.Namespace, room: Path) -> dict[str, Any]:
     runtime.prepare_process(None)
     tokenizer, parts = runtime.load_tokenizer(given.model.resolve()), device_parts()
     samples = Given(given, tokenizer)
-    trainer = make_job(given, room, samples, tokenizer, parts).trainer(
-        Batch(given.micro_batch, given.prompts * given.group // given.micro_batch), 0
-    )
+    job = make_job(given, room, samples, tokenizer, parts)
+    trainer = job.trainer(Batch(job.spec.grpo.batch_size, job.spec.grpo.grad_accum), 0)
     rows: dict[str, list[dict[str, float]]] = {AS_TRL: [], OURS: []}
     orders, seen = in_turns(list(rows), given.rounds), [0]
     now = (0, AS_TRL)

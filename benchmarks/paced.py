@@ -33,6 +33,10 @@ class Finished(Exception):
     """The order to end."""
 
 
+def quiet(*_: Any, **__: Any) -> None:
+    """Nobody is told."""
+
+
 def pace(
     trainer: Any, parts: Parts, wait: Callable[[], None], tell: Callable[[StepTimes, dict[str, float]], None]
 ) -> None:

@@ -37,6 +37,7 @@ from paced import (
     median_interval,
     own_memory,
     pace,
+    quiet,
     run_paced,
     settings_of,
     write,
@@ -257,10 +258,6 @@ def step_row(times: Any, logs: dict[str, float], both: BothWays) -> dict[str, An
         "valid": logs.get("planner/valid"), "decomposed": logs.get("planner/decomposed"),
         "memory": {**own_memory(), "device": device_memory()},
     }  # fmt: skip
-
-
-def quiet(*_: Any, **__: Any) -> None:
-    """Nobody is told."""
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
